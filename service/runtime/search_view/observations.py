@@ -22,7 +22,10 @@ _STATUSES: dict[TrialStatus, Status] = {
 
 
 _OF_PARAMS = (FailureKind.DIVERGED, FailureKind.OUT_OF_MEMORY, FailureKind.USER_ERROR)
-"""Failures that may come again near the same params. The search learns from them as from a loss that is NaN."""
+"""Failures that may come again near the same params. The search learns from them as from a loss that is NaN.
+
+Of an earlier experiment only those that diverged count: what its code did wrong may have been corrected since.
+"""
 
 
 def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
@@ -33,7 +36,7 @@ def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
 def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: ExperimentSpec | None = None) -> Observation:
     """Return a trial, without rungs, by the objectives of `spec`.
 
-    `ran_under` is the trial's own spec, if it is a different one.
+    `ran_under` is the spec of the trial of an earlier experiment.
     """
     own = ran_under or spec
     known = newest_values(own, trial)
@@ -42,7 +45,7 @@ def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: Experime
     return Observation(
         number=trial.number,
         params=trial.params,
-        status=_status(own, trial, is_whole=is_whole),
+        status=_status(own, trial, is_whole=is_whole, is_earlier=ran_under is not None),
         values=values if is_whole else None,
         last_step=trial.last_step,
         last_value=known.get(spec.objective.metric),
@@ -57,8 +60,8 @@ def with_rungs(spec: ExperimentSpec, one: Observation, milestones: Mapping[int, 
     return replace(one, rungs=tuple((step, sign * value) for step, value in sorted(reached.items())))
 
 
-def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool) -> Status:
-    if trial.failure_kind in _OF_PARAMS:
+def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool, is_earlier: bool) -> Status:
+    if trial.failure_kind == FailureKind.DIVERGED or (trial.failure_kind in _OF_PARAMS and not is_earlier):
         return "diverged"
     if trial.status == TrialStatus.COMPLETED and not is_whole:
         return "failed"  # there is no value to learn from

@@ -17,3 +17,11 @@ def test_failures_that_come_from_the_params_are_learned_from(kind: FailureKind) 
     observation = observation_of(ExperimentSpec.model_validate(a_spec()), trial)
     assert observation.status == ("diverged" if kind in of_params else "failed")
     assert observation.values is None
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_of_an_earlier_experiment_only_trials_that_diverged_are_learned_from(kind: FailureKind) -> None:
+    trial = TrialRow(number=3, params={"lr": 0.1}, status=TrialStatus.FAILED, failure_kind=kind, values=None)
+    spec = ExperimentSpec.model_validate(a_spec())
+    status = "diverged" if kind is FailureKind.DIVERGED else "failed"
+    assert observation_of(spec, trial, ran_under=spec).status == status
