@@ -1,12 +1,12 @@
 """Configurations that a user enqueues in a live experiment, over HTTP."""
 
-import threading
 from typing import Any
 
 import pytest
 import yaml
 
 from service.operations.trials import enqueue
+from tests.concurrent_calls import at_once
 from tests.conftest import Api
 
 pytestmark = pytest.mark.slow
@@ -101,16 +101,8 @@ def test_the_same_key_gives_the_same_trials(service: Api) -> None:
 
 def test_concurrent_calls_with_one_key_create_one_trial(service: Api) -> None:
     name = service.create()["name"]
-    ids: list[str] = []
-
-    def call() -> None:
-        ids.append(service.post(path_of(name), 201, json=given(0.5), headers={"Idempotency-Key": "k"})["id"])
-
-    callers = [threading.Thread(target=call) for _ in range(6)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    headers = {"Idempotency-Key": "k"}
+    ids = at_once(6, lambda: service.post(path_of(name), 201, json=given(0.5), headers=headers)["id"])
     assert len(ids) == 6
     assert len(set(ids)) == 1
 

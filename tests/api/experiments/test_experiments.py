@@ -1,7 +1,6 @@
 """Experiments over HTTP: creating, reading and controlling them; a wrong spec gets every mistake in one answer."""
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ import httpx
 import pytest
 import yaml
 
+from tests.concurrent_calls import at_once
 from tests.conftest import Api, a_spec
 
 pytestmark = pytest.mark.slow
@@ -152,29 +152,13 @@ def test_a_taken_name_is_refused_and_a_repeated_key_is_not(service: Api) -> None
 
 def test_concurrent_calls_with_one_name_create_one_experiment(service: Api) -> None:
     spec = a_spec()
-    statuses: list[int] = []
-    callers = [
-        threading.Thread(target=lambda: statuses.append(service.http.post("/v1/experiments", json=spec).status_code))
-        for _ in range(8)
-    ]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    statuses = at_once(8, lambda: service.http.post("/v1/experiments", json=spec).status_code)
     assert sorted(statuses) == [201] + [409] * 7
 
 
 def test_a_repeat_that_overlaps_the_first_call_gets_its_answer(service: Api) -> None:
-    spec, headers, answers = a_spec(), {"Idempotency-Key": "once"}, []
-
-    def call() -> None:
-        answers.append(service.http.post("/v1/experiments", json=spec, headers=headers))
-
-    callers = [threading.Thread(target=call) for _ in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    spec, headers = a_spec(), {"Idempotency-Key": "once"}
+    answers = at_once(8, lambda: service.http.post("/v1/experiments", json=spec, headers=headers))
     assert [answer.status_code for answer in answers] == [201] * 8
     assert len({answer.json()["id"] for answer in answers}) == 1
 

@@ -8,6 +8,7 @@ import pytest
 
 from service.runtime.caches.proposal_cache import Proposal, ProposalCache
 from service.store.sql.database import Database
+from tests.concurrent_calls import at_once
 from tests.conftest import Api, a_spec
 from tests.timeouts import PATIENCE_SECONDS
 
@@ -347,17 +348,8 @@ def test_a_key_whose_trial_has_ended_gives_a_conflict_and_not_another_trial(serv
 
 def test_concurrent_asks_with_one_key_get_one_trial(service: Api) -> None:
     name = service.create()["name"]
-    statuses: list[int] = []
-
-    def ask() -> None:
-        path = f"/v1/experiments/{name}/ask"
-        statuses.append(service.http.post(path, headers={"Idempotency-Key": "once"}).status_code)
-
-    callers = [threading.Thread(target=ask) for _ in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    path, headers = f"/v1/experiments/{name}/ask", {"Idempotency-Key": "once"}
+    statuses = at_once(8, lambda: service.http.post(path, headers=headers).status_code)
     assert set(statuses) == {200}
     assert service.get(f"/v1/experiments/{name}")["counts"]["running"] == 1
 

@@ -62,8 +62,7 @@ THREADS = "PACELINE_THREADS"
 
 START_SECONDS = 40.0
 """How long a launcher waits for a fork server that still imports, and then for the fork. Ray gives a worker process a
-minute to start; a launcher that ends without a worker is noticed only after that minute. One that gives up imports Ray
-by itself, which takes seconds more, and longer beside the fork server's imports."""
+minute to start, and notices a launcher that ends without a worker only then. One that gives up has to import Ray."""
 
 REQUEST_SECONDS = 5.0
 """How long a fork server waits for a launcher's request."""

@@ -218,7 +218,7 @@ class Attempt:
             self._stuck_search = self._loop.create_task(self._end_if_stuck())
 
     async def _end_if_stuck(self) -> None:
-        if (failure := await find_stuck(self.ranks, self.barrier.made, self.state)) is not None:
+        if failure := await find_stuck(self.ranks, self.barrier.made, self.state):
             self.end_now(Stuck(failure))
 
     def checkpoint_saved(self, sequence: int, path: str) -> str:
@@ -353,11 +353,10 @@ class Attempt:
     def finish(self, outcome: AttemptOutcome, *, wants_next: bool) -> Assignment | None:
         """Send the outcome; returns the next assignment, if the service gave one."""
         is_given_back = isinstance(self.state.current, Preempted | Abandoned)
-        samples = self.system_samples.all()
         body = {
             **self._masker.mask_json(outcome.to_json()),
             "phases": self._clock.phases(self.ranks),
-            **({"system_metrics": samples} if samples else {}),
+            **({"system_metrics": samples} if (samples := self.system_samples.all()) else {}),
             "next": wants_next,
         }
         following = self.delivery.finish(body, GIVE_BACK_SECONDS if is_given_back else None)

@@ -23,6 +23,7 @@ async def find_stuck(ranks: Ranks, made: Mapping[int, int], state: AttemptState)
 
     `made` is how many reports each rank has made.
     """
+    await asyncio.sleep(CHECK_SECONDS)  # the others usually return soon, too
     while state.is_running and not state.is_concluded:
         returned = {rank: made.get(rank, 0) for rank in ranks.returned}
         for rank in ranks.silent:

@@ -143,20 +143,6 @@ def test_the_best_of_many_whole_numbers_is_found(*, prunes: bool) -> None:
 
 
 @pytest.mark.slow
-def test_proposals_are_drawn_while_all_trials_violate_a_constraint_alike() -> None:
-    """A model that has only seen one violation proposes nothing but corners."""
-    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "abc"})
-    study = Study(Problem(space, ("minimize",), constrained=True), SamplerSpec(sampler="gp"), 7)
-    history = [
-        Observation(number, propose(study, [], number), "completed", (number / 10,), constraints=(1.0,))
-        for number in range(12)
-    ]
-    proposals = [propose(study, history, number) for number in range(12, 18)]
-    at_corners = [all(abs(float(str(value)) - 0.5) > 0.4 for value in one.values()) for one in proposals]
-    assert sum(at_corners) <= 2
-
-
-@pytest.mark.slow
 def test_gp_stays_in_the_space_and_proposes_the_same_after_a_restart() -> None:
     study = study_of(MIXED, SamplerSpec(sampler="gp", options={"n_startup_trials": 2}))
     history = [observed(number, propose(study, [], number), 1) for number in range(3)]

@@ -1,11 +1,11 @@
-"""`gp` where the trials that meet a constraint are the expensive ones."""
+"""`gp` where constraints tell it nothing, or only the expensive trials meet them."""
 
 import pytest
 
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
-from search.study import Study, StudyView
+from search.study import Study, StudyView, propose
 
 LINE = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
 FEASIBLE_FROM = 0.85
@@ -28,3 +28,17 @@ def test_feasible_trials_that_cost_far_more_than_the_others_do_not_count_as_dive
         proposed.append(x)
         view.update([trained(number, x)])
     assert min(x for x in proposed if x >= FEASIBLE_FROM) < FEASIBLE_FROM + 0.01
+
+
+@pytest.mark.slow
+def test_proposals_are_drawn_while_all_trials_violate_a_constraint_alike() -> None:
+    """A model that has only seen one violation proposes nothing but corners."""
+    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "abc"})
+    study = Study(Problem(space, ("minimize",), constrained=True), SamplerSpec(sampler="gp"), 7)
+    history = [
+        Observation(number, propose(study, [], number), "completed", (number / 10,), constraints=(1.0,))
+        for number in range(12)
+    ]
+    proposals = [propose(study, history, number) for number in range(12, 18)]
+    at_corners = [all(abs(float(str(value)) - 0.5) > 0.4 for value in one.values()) for one in proposals]
+    assert sum(at_corners) <= 2
