@@ -27,8 +27,6 @@ class Rule(JsonModel):
 
     rule: str
     """the name of the rule"""
-    by_rungs: ClassVar[bool] = False
-    """Whether the milestones are few steps, independent of the steps at which trials report."""
     not_replayed: ClassVar[str | None] = None
     """Why the rule cannot be replayed on recorded reports; None if it can."""
 

@@ -14,6 +14,7 @@ from search.space.parameters import coded, nearest_position
 from search.space.scalars import Scalar, repetitions
 from search.space.space import Params, Space
 
+_BLOCK_BYTES = 16
 _Key = frozenset[tuple[str, tuple[int | None, Any]]]
 
 
@@ -124,8 +125,15 @@ def _shuffled(index: int, size: int, seed: int) -> int:
     while True:
         left, right = index >> half, index & ((1 << half) - 1)
         for turn in range(4):
-            digest = blake2b(f"{seed}/{turn}/{right}".encode(), digest_size=16).digest()
-            left, right = right, left ^ (int.from_bytes(digest) & ((1 << half) - 1))
+            left, right = right, left ^ _random_bits(f"{seed}/{turn}/{right}", half)
         index = (left << half) | right
         if index < size:
             return index
+
+
+def _random_bits(key: str, count: int) -> int:
+    """An integer of `count` bits, which follows from the key."""
+    blocks = range(-(-count // (8 * _BLOCK_BYTES)))
+    keys = (f"{key}/{block}" if block else key for block in blocks)
+    drawn = b"".join(blake2b(one.encode(), digest_size=_BLOCK_BYTES).digest() for one in keys)
+    return int.from_bytes(drawn) & ((1 << count) - 1)

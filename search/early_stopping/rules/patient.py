@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from search.early_stopping.decision import Verdict, compared, if_finite
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.rule import Rule, StoppingRule
+from search.early_stopping.rules.rungs import Rungs
 from search.early_stopping.rules.standalone_rules import NoneSpec, WrappableRule
 from search.mistakes import Mistake, refuse
 
@@ -67,14 +68,17 @@ class Patient(StoppingRule):
         return self.wrapped_rule.pool_of(number, bracket)
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:
-        """Those of the wrapped rule; but a trial that improves passes rungs unrecorded until it stops improving."""
+        """Those of the wrapped rule; but a trial that improves reaches no rung until it stops improving, and then all.
+
+        So does Optuna's PatientPruner.
+        """
         if isinstance(self.wrapped_rule, NoneSpec):
             return [report.step]
-        if not self.wrapped_rule.by_rungs:
+        if not isinstance(self.wrapped_rule, Rungs):
             return self.wrapped_rule.milestones(report, history)
         if self._after_patience(report, history) is None:
             return []
-        return self.wrapped_rule.milestones(replace(report, previous_step=None), history)
+        return list(self.wrapped_rule.rungs_up_to(report))
 
     def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict | None:
         values = self._after_patience(report, history)

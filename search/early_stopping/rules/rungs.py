@@ -1,7 +1,7 @@
 """The rungs of successive halving, and how many trials pass one."""
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
 
 from pydantic import Field
 
@@ -22,7 +22,6 @@ class Rungs(StoppingRule):
     stopped. `extra_count`: the number of trials that pass in addition.
     """
 
-    by_rungs: ClassVar[bool] = True
     min_step: Annotated[int, Field(ge=1)] = 1
     """the step of the first rung"""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
@@ -62,13 +61,19 @@ class Rungs(StoppingRule):
         return f"rung {rung}"
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
-        found, before = [], -1 if report.previous_step is None else report.previous_step
+        """Only the highest, as in Ray Tune: a report is late for the others that it passes.
+
+        Among trials that have reported there, it would have the advantage of its later step.
+        """
+        before = -1 if report.previous_step is None else report.previous_step
+        return [rung for rung in self.rungs_up_to(report) if rung > before][-1:]
+
+    def rungs_up_to(self, report: MetricReport) -> Iterator[int]:
+        """Those that the trial has come to, in order, with this report or before it."""
         rung, end = self.first_recorded(self.pool_of(report.number, report.bracket)), self.rungs_end
         while rung <= report.step and (end is None or rung < end):
-            if before < rung:
-                found.append(rung)
+            yield rung
             rung *= self.reduction_factor
-        return found
 
     def comparison_with_cutoff(self, what: str, relation: str, count: int, rung: str) -> str:
         """The comparison that decides whether a trial passes a rung, in words."""

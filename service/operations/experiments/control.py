@@ -12,10 +12,16 @@ from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
-from service.operations.experiments.experiment_end import advance_experiment, begin_ending, how_to_continue
+from service.operations.experiments.experiment_end import (
+    advance_experiment,
+    begin_ending,
+    check_not_ended,
+    how_to_continue,
+)
 from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
+from service.store.experiments import may_run_trials
 from service.store.lookup import locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
@@ -23,12 +29,15 @@ from service.store.trials.trials import trials_with
 
 
 def pause(context: Context, name_or_id: str) -> ExperimentRow:
-    """Starts no new trials; running ones finish. Raises NotFound, and WrongState for an ended experiment."""
+    """Starts no new trials; running ones finish.
+
+    Raises NotFound, and WrongState for an experiment that has ended or is ending.
+    """
     return _locked(context, name_or_id, partial(_move, to=ExperimentStatus.PAUSED))
 
 
 def resume(context: Context, name_or_id: str) -> ExperimentRow:
-    """Raises NotFound, and WrongState for an ended experiment."""
+    """Raises NotFound, and WrongState for an experiment that has ended or is ending."""
     return _locked(context, name_or_id, partial(_move, to=ExperimentStatus.RUNNING))
 
 
@@ -50,17 +59,25 @@ def delete(context: Context, name_or_id: str, *, keep_checkpoints: bool = False)
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         if experiment.status in LIVE_EXPERIMENT:
-            raise WrongState(
-                f"experiment {experiment.name} is {experiment.status}; cancel it first, then delete it",
-                experiment_status=experiment.status,
-                allowed=["pause", "resume", "stop", "cancel"],
-            )
+            raise _too_early_to_delete(experiment)
         if not keep_checkpoints:
             schedule_deletion(session, experiment, context.settings.storage)
         trial_ids = session.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)).all()
         session.delete(experiment)
     for trial_id in trial_ids:
         shutil.rmtree(context.settings.logs_dir / trial_id, ignore_errors=True)
+
+
+def _too_early_to_delete(experiment: ExperimentRow) -> WrongState:
+    if may_run_trials(experiment):
+        what = f"is {experiment.status}; cancel it first, then delete it"
+        allowed = ["pause", "resume", "stop", "cancel"]
+    else:
+        what = f"is ending ({experiment.end_reason}); delete it when its last trials have ended: to kill them, cancel it"
+        allowed = ["stop", "cancel"]
+    return WrongState(
+        f"experiment {experiment.name} {what}", experiment_status=experiment.status, allowed=allowed
+    )
 
 
 def _locked(
@@ -75,6 +92,8 @@ def _locked(
 
 
 def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: ExperimentStatus) -> None:
+    if experiment.status in LIVE_EXPERIMENT:
+        check_not_ended(experiment, "starts no more trials")
     if experiment.status != to and not move_experiment(session, experiment, to, reason=None, at=now):
         ended = f"experiment {experiment.name} is {experiment.status}"
         if experiment.end_reason in EXPERIMENT_REVIVALS:

@@ -269,6 +269,21 @@ def test_only_a_finished_experiment_can_be_deleted(service: Api) -> None:
     service.get(f"/v1/experiments/{name}", 404)
 
 
+def test_an_experiment_that_ends_says_what_may_still_be_done(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    service.post(f"/v1/experiments/{name}/stop")
+    for verb in ("pause", "resume"):
+        refused = service.post(f"/v1/experiments/{name}/{verb}", 409)
+        assert refused["detail"] == f"experiment {name} is ending (user) and starts no more trials"
+    refused = service.http.delete(f"/v1/experiments/{name}").json()
+    assert "is ending (user); delete it when its last trials have ended" in refused["detail"]
+    assert refused["allowed"] == ["stop", "cancel"]
+    held.fail("lost", "killed")
+    assert service.http.delete(f"/v1/experiments/{name}").status_code == 204
+
+
 def test_one_trial_can_be_stopped(service: Api) -> None:
     name = service.create(enqueue=[{"lr": 0.1}, {"lr": 0.2}], limits={"max_trials": 2})["name"]
     running = service.ask(name)

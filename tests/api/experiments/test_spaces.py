@@ -132,6 +132,31 @@ def test_the_answer_to_a_spec_says_what_early_stopping_disregards(
     assert [(one["path"], one["message"]) for one in found] == (warned if rule == "asha" else [])
 
 
+@pytest.mark.parametrize(
+    ("rule", "field", "warned"),
+    [
+        ({"rule": "asha", "min_step": 5, "max_step": 5}, "max_step", "is 5, and the first rung is 5"),
+        ({"rule": "asha", "min_early_stopping_rate": 3, "max_step": 20}, "max_step", "is 20, and the first rung is 27"),
+        ({"rule": "hyperband", "max_step": 1}, "max_step", "is 1, and the first rung is 1"),
+        ({"rule": "hyperband", "max_step": 9, "grace_steps": 9}, "grace_steps", "is not below the last step, 9"),
+        (
+            {"rule": "patient", "patience": 1, "wrapped_rule": {"rule": "asha", "min_step": 4, "max_step": 3}},
+            "max_step",
+            "is 3, and the first rung is 4",
+        ),
+        ({"rule": "asha", "max_step": 9}, None, None),
+        ({"rule": "asha", "min_step": 9}, None, None),
+        ({"rule": "hyperband", "max_step": 9, "grace_steps": 8}, None, None),
+    ],
+)
+def test_the_answer_to_a_spec_warns_of_a_rule_that_can_stop_no_trial(
+    service: Api, rule: dict[str, Any], field: str | None, warned: str | None
+) -> None:
+    found = service.create(early_stopping=rule)["warnings"]
+    expected = [] if field is None else [(f"early_stopping.{field}", f"{warned}: no trial is stopped")]
+    assert [(one["path"], one["message"]) for one in found] == expected
+
+
 def test_the_answer_to_a_spec_warns_of_what_its_sampler_does_not_learn_from(service: Api) -> None:
     spec = {"space": SPACE | {"lr": LR}, "search": {"sampler": "nsga2"}, "early_stopping": {"rule": "asha"}}
     warned = [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.problem import Direction
-from tests.unit.search.early_stopping.oracle import DIRECTIONS, decisions_agree
+from tests.unit.search.early_stopping.oracle import DIRECTIONS, decisions_agree, max_jump
 from tests.unit.search.early_stopping.trials import Trials, rule_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -32,7 +32,7 @@ def test_asha_stops_the_trials_that_optuna_prunes(
     }
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=min_step, **shared)
     rule = rule_of(rule="asha", min_step=min_step, **shared)
-    decisions_agree(data, rule, pruner, direction, jump=6)
+    decisions_agree(data, rule, pruner, direction, jump=max_jump(min_step, reduction_factor))
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,20 @@ def test_no_trial_is_stopped_at_its_last_step(options: dict[str, Any]) -> None:
     assert last.reason.endswith("; no trial is stopped at its last step, 30")
 
 
-def test_a_jump_over_several_rungs_reaches_them_all_once() -> None:
+def test_a_report_that_passes_several_rungs_reaches_only_the_highest() -> None:
     trials = Trials(rule_of(rule="asha", min_step=1, reduction_factor=3))
-    assert [verdict.milestone for verdict in trials.report(0, 10, 0.5)] == [1, 3, 9]
+    assert [verdict.milestone for verdict in trials.report(0, 10, 0.5)] == [9]
     assert trials.report(0, 26, 0.6) == []
     assert trials.report(0, 9, 0.7) == []  # a retry goes over known ground
     assert [verdict.milestone for verdict in trials.report(0, 27, 0.5)] == [27]
+
+
+@pytest.mark.parametrize("options", [{"rule": "asha"}, {"rule": "asha", "promote": True}], ids=str)
+def test_trials_that_report_each_step_are_not_compared_with_late_first_reports(options: dict[str, Any]) -> None:
+    """A loss at step 9 is better than all at step 1, so that each of them would be stopped."""
+    trials = Trials(rule_of(**options, max_step=27, reduction_factor=3, extra_count=1), "minimize")
+    for number in range(6):
+        trials.report(number, 9, 0.5 + number / 100)
+    [first] = trials.report(6, 1, 0.9)
+    assert not first.stop
+    assert (first.milestone, first.compared_count) == (1, 0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from search.early_stopping.rules.hyperband import Hyperband
 from search.problem import Direction
-from tests.unit.search.early_stopping.oracle import DIRECTIONS, decisions_agree
+from tests.unit.search.early_stopping.oracle import DIRECTIONS, decisions_agree, max_jump
 from tests.unit.search.early_stopping.trials import Trials, rule_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
@@ -37,7 +37,7 @@ def test_hyperband_stops_the_trials_that_optuna_prunes(
         reduction_factor=reduction_factor,
         bootstrap_count=bootstrap_count,
     )
-    decisions_agree(data, rule, pruner, direction, jump=6, last_step=max_step)
+    decisions_agree(data, rule, pruner, direction, jump=max_jump(min_step, reduction_factor), last_step=max_step)
 
 
 def test_a_trial_of_hyperband_is_compared_only_within_its_bracket() -> None:
@@ -47,7 +47,7 @@ def test_a_trial_of_hyperband_is_compared_only_within_its_bracket() -> None:
     assert set(brackets) == {0, 1, 2}
     trials = Trials(rule)
     for number, bracket in enumerate(brackets):
-        said = trials.report(number, 9, 0.5)
+        said = [verdict for step in (1, 3, 9) for verdict in trials.report(number, step, 0.5)]
         assert [verdict.milestone for verdict in said] == [1, 3][bracket:]
         for verdict in said:
             assert verdict.compared_count == brackets[:number].count(bracket)

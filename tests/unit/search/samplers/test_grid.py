@@ -55,6 +55,17 @@ def test_grid_proposes_each_configuration_once_until_the_space_is_exhausted() ->
         propose(study_of(), [tried(n, params) for n, params in enumerate(found)], len(found))
 
 
+def test_grid_changes_all_parameters_of_a_large_space() -> None:
+    """Of 10^300 configurations; the order of more than 2^256 used to keep the first ones constant."""
+    space = Space.model_validate({f"x{index:03}": {"type": "int", "low": 0, "high": 9} for index in range(300)})
+    view = StudyView(study_of(space, SamplerSpec(sampler="grid")))
+    found = []
+    for number in range(20):
+        found.append(view.propose([], number))
+        view.update([Observation(number, found[-1], "running")])
+    assert all(len({params[name] for params in found}) > 2 for name in space.root)
+
+
 def test_the_order_of_grid_depends_on_the_seed() -> None:
     one, other = walked(study_of()), walked(study_of(seed=8))
     assert one != other
