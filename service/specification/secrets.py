@@ -25,6 +25,10 @@ LOOKS_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{16,}")
 """In `config` a name is not enough: `eos_token: </s>` is no secret."""
 
 BY_AGENT = "Let the agent give it: trainer.secrets: {{{0}: {{from_agent_env: {0}}}}}"
+UNDER_OTHER_NAME = (
+    "Let the agent give it under a name that does not begin with PACELINE_ or RAY_AUTH_: "
+    "trainer.secrets: {NAME: {from_agent_env: NAME}}"
+)
 BY_NODES = "Let the nodes give it, in pip's configuration or a netrc file"
 IN_ENVIRONMENT = "Let the agent give it to the environment, by trainer.secrets, and read it there"
 
@@ -52,7 +56,8 @@ def secret_warnings(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[Mis
         for name, value in variables.items():
             is_named_so = LOOKS_SECRET.search(name) is not None and value and not value.isdigit()
             if is_named_so or KNOWN_TOKEN.search(value):
-                yield _warning(("trainer", *where, name), BY_AGENT.format(name))
+                is_reserved = name.upper().startswith(RESERVED)
+                yield _warning(("trainer", *where, name), UNDER_OTHER_NAME if is_reserved else BY_AGENT.format(name))
     for path, text, advice in (*_packages(env), *_texts(trainer, config)):
         if KNOWN_TOKEN.search(text) or _is_named_constant(path, text):
             yield _warning(path, advice)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, select
+from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, or_, select
 from sqlalchemy.orm import Session, defer
 
 from service.domain.end_reasons import STATUS_AFTER_END
@@ -129,12 +129,17 @@ def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
 def first_failures(
     session: Session, experiment_id: str, kinds: Collection[FailureKind], limit: int
 ) -> dict[int, Failure]:
-    """By number, the failures of the first `limit` trials that have failed in one of these ways. Without tracebacks."""
+    """By number, the failures of the first `limit` trials that have failed in one of these ways. Without tracebacks.
+
+    Of lost trials, only of those whose workers never ran: others say nothing of the experiment's code.
+    """
+    began = AttemptRow.failure["began"].as_boolean()
     query = (
-        select(TrialRow.number, TrialRow.failure_kind, TrialRow.reason, AttemptRow.failure["began"].as_boolean())
+        select(TrialRow.number, TrialRow.failure_kind, TrialRow.reason, began)
         .outerjoin(AttemptRow, _IS_LAST)
         .where(TrialRow.experiment_id == experiment_id, TrialRow.status == TrialStatus.FAILED)
         .where(TrialRow.failure_kind.in_(kinds))
+        .where(or_(TrialRow.failure_kind != FailureKind.LOST, began.is_(False)))
     )
     return {
         number: Failure(kind=FailureKind(kind), message=reason or "", began=began is not False)

@@ -12,7 +12,12 @@ from service.domain.roles import Role
 
 app = typer.Typer(help="Manage access tokens; run it on the service's machine.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The token's name: who or what uses it.")]
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise typer.BadParameter("must not be empty")
+    return text
 
 
 def _duration(text: str) -> timedelta:
@@ -22,6 +27,16 @@ def _duration(text: str) -> timedelta:
         raise typer.BadParameter(str(error)) from error
 
 
+def _lifetime(text: str) -> timedelta:
+    lifetime = _duration(text)
+    if not lifetime:
+        raise typer.BadParameter("must be longer than 0")
+    return lifetime
+
+
+Name = Annotated[str, typer.Argument(help="The token's name: who or what uses it.", parser=_name, metavar="NAME")]
+
+
 @app.command(epilog="Example: export PACELINE_TOKEN=$(paceline token create alice --role write --lifetime 90d)")
 def create(
     name: Name,
@@ -29,7 +44,7 @@ def create(
     lifetime: Annotated[
         timedelta | None,
         typer.Option(
-            parser=_duration, metavar="TIME", help="How long it is valid: 90d, 12h.", show_default="no expiry"
+            parser=_lifetime, metavar="TIME", help="How long it is valid: 90d, 12h.", show_default="no expiry"
         ),
     ] = None,
 ) -> None:
@@ -53,7 +68,7 @@ def rotate(
     lifetime: Annotated[
         timedelta | None,
         typer.Option(
-            parser=_duration,
+            parser=_lifetime,
             metavar="TIME",
             help="How long the new one is valid.",
             show_default="same lifetime as the present token",

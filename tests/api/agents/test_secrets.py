@@ -113,4 +113,6 @@ def test_a_variable_that_looks_like_a_secret_is_answered_with_advice(service: Ap
     assert set(advice) == {f"trainer.env.{name}" for name in suspects}
     assert "trainer.secrets: {WANDB_API_KEY: {from_agent_env: WANDB_API_KEY}}" in advice["trainer.env.WANDB_API_KEY"]
     assert not [text for text in advice.values() if secret in text or token in text]
+    [own] = service.post("/v1/experiments", 201, json=with_trainer(env={"PACELINE_TOKEN": secret}))["warnings"]
+    assert "under a name that does not begin with PACELINE_" in own["message"]
     assert service.post("/v1/experiments", 201, json=with_trainer(secrets={"KEY": SOURCE}))["warnings"] == []

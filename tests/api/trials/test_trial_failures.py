@@ -109,12 +109,14 @@ def test_an_experiment_ends_when_its_first_trials_fail_in_the_same_way(
         ("waits", "running", True, "too_many_failures"),
         ("is stopped", "failed", False, "too_many_failures"),
         ("diverges", "failed", False, "too_many_failures"),
+        ("is lost", "failed", False, "too_many_failures"),
         ("reports", "running", False, None),
     ],
 )
 def test_trials_that_fail_in_the_same_way_need_not_be_the_first(
-    service: Api, first: str, status: str, reason: str | None, *, ending: bool
+    service: Api, monkeypatch: pytest.MonkeyPatch, first: str, status: str, reason: str | None, *, ending: bool
 ) -> None:
+    monkeypatch.setattr(retry_policy, "MAX_LOSSES", 0)
     name = service.create(limits={"max_trials": 20, "parallelism": 2})["name"]
     odd_one = service.ask(name)
     assert odd_one
@@ -126,6 +128,8 @@ def test_trials_that_fail_in_the_same_way_need_not_be_the_first(
             odd_one.finish("stopped")
         case "diverges":
             odd_one.finish("failed", error={"kind": "diverged", "message": "the loss is NaN"})
+        case "is lost":
+            odd_one.fail("lost", "the node is gone")
     for _ in range(5):
         held = service.ask(name)
         assert held

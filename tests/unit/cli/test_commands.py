@@ -336,6 +336,8 @@ def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeyp
     assert re.search(r"alice +read +\d{4}-[-\d]+ \d\d:\d\d +\d{4}-[-\d]+ \d\d:\d\d +never", run("token", "ls").out)
     assert "no token 'bob'" in run("token", "rotate", "bob").err
     assert "90d, 12h, 30m or 45s" in run("token", "create", "bob", "--lifetime", "soon").err
+    assert "must be longer than 0" in run("token", "create", "bob", "--lifetime", "0d").err
+    assert "must not be empty" in run("token", "create", " ").err
     assert run("token", "rm", "alice").code == 0
     assert "alice" not in run("token", "ls").out
     assert "no token 'alice'" in run("token", "rm", "alice").err
