@@ -10,6 +10,7 @@ import httpx
 
 from service.cli.code_archive import Code
 from service.errors import PROBLEM_TYPES
+from service.settings import without_password
 
 TIMEOUT_SECONDS = 30
 COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
@@ -63,14 +64,14 @@ class Client:
     """Every method raises Unreachable and Refused. `token` is needed only where the service asks for one."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self.url = url.rstrip("/")
+        self.url = without_password(url.rstrip("/"))
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # A proxy from the environment cannot reach loopback addresses.
         parts = urlsplit(self.url)
         trust_env = parts.hostname not in LOOPBACK
         verify = parts.scheme == "https"  # loading the certificates takes longer than a call
         self._http = httpx.Client(
-            base_url=self.url, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
+            base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
         )
 
     def __enter__(self) -> Self:
@@ -258,8 +259,9 @@ def _raise_for_status(response: httpx.Response) -> None:
         return
     if response.headers.get("content-type", "").startswith("application/problem+json"):
         raise Refused(response.json())
+    answered = f"{without_password(str(response.url))} answered {response.status_code}"
     detail = (
-        f"{response.url} answered {response.status_code} without a Paceline error body; is PACELINE_URL right, or is a "
-        f"proxy in between? {response.text[:200]}"
+        f"{answered} without a Paceline error body; is PACELINE_URL right, or is a proxy in between? "
+        f"{response.text[:200]}"
     )
     raise Refused({"status": response.status_code, "detail": detail})

@@ -13,7 +13,6 @@ from service.domain.roles import Role
 app = typer.Typer(help="Manage access tokens; run it on the service's machine.", no_args_is_help=True)
 
 
-
 def _name(text: str) -> str:
     if not text.strip():
         raise typer.BadParameter("must not be empty")

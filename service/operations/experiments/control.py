@@ -73,11 +73,9 @@ def _too_early_to_delete(experiment: ExperimentRow) -> WrongState:
         what = f"is {experiment.status}; cancel it first, then delete it"
         allowed = ["pause", "resume", "stop", "cancel"]
     else:
-        what = f"is ending ({experiment.end_reason}); delete it when its last trials have ended: to kill them, cancel it"
+        what = f"is ending ({experiment.end_reason}); delete it when its last trials have ended, or cancel it first"
         allowed = ["stop", "cancel"]
-    return WrongState(
-        f"experiment {experiment.name} {what}", experiment_status=experiment.status, allowed=allowed
-    )
+    return WrongState(f"experiment {experiment.name} {what}", experiment_status=experiment.status, allowed=allowed)
 
 
 def _locked(

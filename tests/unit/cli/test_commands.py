@@ -306,9 +306,10 @@ def test_the_plan_of_retention_has_all_pages(run: Run, monkeypatch: pytest.Monke
 
 
 def test_without_a_service_the_message_says_how_to_start_one(run: Run) -> None:
-    ended = run("ls", "--url", f"http://127.0.0.1:{free_port()}")
+    ended = run("ls", "--url", f"http://me:a-password@127.0.0.1:{free_port()}")
     assert ended.code == 1
     assert "no service answers at http://127.0.0.1:" in ended.err
+    assert "a-password" not in ended.err
     assert "`paceline up`" in ended.err
 
 
