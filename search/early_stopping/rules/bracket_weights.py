@@ -47,7 +47,7 @@ def weigh(
     agreements, counts = np.full(len(shares), np.nan), [0] * len(shares)
     for bracket, rung in enumerate(first_rungs):
         if rung < max_step:
-            there = [completed.value_at(number, rung) for number in numbers]
+            there = [_value_from(completed, number, first_rungs[bracket:]) for number in numbers]
             pairs = [(one, end) for one, end in zip(there, ends, strict=True) if one is not None and end is not None]
             agreements[bracket], counts[bracket] = _agreement(np.array(pairs).reshape(-1, 2)), len(pairs)
     relative = np.maximum(agreements, 0) / PRIOR_AGREEMENT
@@ -69,6 +69,13 @@ def draw(weights: BracketWeights, first_rungs: Sequence[int], position: float) -
         agreement=None if math.isnan(agreement) else agreement,
         trial_count=weights.trial_counts[drawn],
     )
+
+
+def _value_from(completed: CompletedTrials, number: int, rungs: Sequence[int]) -> float | None:
+    """At the first of the rungs that the trial has reached. It passes those before its first report without reaching
+    them, and is compared for the first time at the next one."""
+    values = (completed.value_at(number, rung) for rung in rungs)
+    return next((value for value in values if value is not None), None)
 
 
 def _shares(ends: Sequence[int]) -> Values:

@@ -66,6 +66,9 @@ class Attempt:
     concludes the attempt.
     """
 
+    stuck_check_seconds = 5.0
+    """Once a rank has returned, the others are asked so often whether they wait for it."""
+
     def __init__(
         self,
         assignment: Assignment,
@@ -218,7 +221,7 @@ class Attempt:
             self._stuck_search = self._loop.create_task(self._end_if_stuck())
 
     async def _end_if_stuck(self) -> None:
-        if failure := await find_stuck(self.ranks, self.barrier.made, self.state):
+        if failure := await find_stuck(self.ranks, self.barrier.made, self.state, self.stuck_check_seconds):
             self.end_now(Stuck(failure))
 
     def checkpoint_saved(self, sequence: int, path: str) -> str:

@@ -14,16 +14,17 @@ from trainer.slot.attempt.attempt_state import AttemptState
 from trainer.slot.attempt.ranks import Ranks
 from trainer.worker.failures import USER_ERROR, Failure
 
-CHECK_SECONDS = 5.0
 ANSWER_SECONDS = 5.0
 
 
-async def find_stuck(ranks: Ranks, made: Mapping[int, int], state: AttemptState) -> Failure | None:
+async def find_stuck(
+    ranks: Ranks, made: Mapping[int, int], state: AttemptState, check_seconds: float
+) -> Failure | None:
     """Ask the ranks that still train, again and again, until one waits in vain; None once the attempt is to end.
 
     `made` is how many reports each rank has made.
     """
-    await asyncio.sleep(CHECK_SECONDS)  # the others usually return soon, too
+    await asyncio.sleep(check_seconds)  # the others usually return soon, too
     while state.is_running and not state.is_concluded:
         returned = {rank: made.get(rank, 0) for rank in ranks.returned}
         for rank in ranks.silent:
@@ -31,7 +32,7 @@ async def find_stuck(ranks: Ranks, made: Mapping[int, int], state: AttemptState)
             for other, count in sorted(returned.items()):
                 if number is not None and number >= count:
                     return _waits_in_vain(rank, other)
-        await asyncio.sleep(CHECK_SECONDS)
+        await asyncio.sleep(check_seconds)
     return None
 
 

@@ -1,7 +1,6 @@
 """A rank that waits in a report for one that has returned."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,19 +9,11 @@ import pytest
 from ray.exceptions import RayActorError
 
 from tests.trainer.slot.attempt.played_attempt import STARTED, Played, play, played
-from trainer.slot.attempt import stuck_ranks
 from trainer.slot.attempt.attempt_state import Running, Stuck
 from trainer.worker.failures import USER_ERROR
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def frequent_checks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stuck_ranks, "CHECK_SECONDS", 0.01)
-        yield
 
 
 class PlayedWorker:
@@ -43,6 +34,7 @@ class PlayedWorker:
 
 def starts(one: Played, waiting_report: int | None) -> PlayedWorker:
     """Rank 1 starts."""
+    one.attempt.stuck_check_seconds = 0.01
     worker = PlayedWorker(waiting_report)
     one.attempt.worker_started(1, WorkerStarted(**{**vars(STARTED), "actor": worker}))
     return worker

@@ -61,6 +61,16 @@ def test_a_bracket_says_why_a_trial_got_it() -> None:
     assert (found[2].first_step, found[2].weight, found[2].agreement) == (LAST, 1.0, None)
 
 
+def test_a_bracket_whose_first_rung_no_trial_reports_at_is_weighed_by_the_next() -> None:
+    """There its trials are compared first."""
+    trials = Trials(rule_of(**WEIGHTED))
+    for number in range(12):
+        trials.ran(number, [*[-number] * (LAST - 4), number], first_step=4)
+    found = {one.number: one for one in brackets_after(trials)}
+    assert found[0].agreement == found[1].agreement
+    assert (found[0].weight, found[0].trial_count) == (0.0, 12)
+
+
 @pytest.mark.parametrize("last", [7, 8, 9, 10, 20, 50])
 def test_one_bracket_stops_no_trial_whatever_the_length_of_a_training(last: int) -> None:
     rule = rule_of(**WEIGHTED | {"max_step": last})
