@@ -17,13 +17,12 @@ from service.specification.models import ExperimentSpec
 from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials.trials import reports_of, trial_numbered, trials_with
+from service.store.trials.trials import trial_numbered, trials_with
 
 RULE_CHANGED = "early stopping was changed"
 """The reason of a trial that continues because the new rule does not pause it."""
 
 _RELEASED = "paceline_released"
-_PAGE = 1000
 
 
 def release(
@@ -50,7 +49,7 @@ def release(
     found, any_queued = True, False
     # The changes that a report makes to its own trial do not matter here: a running trial is not paused.
     with session.stale_reads(TrialRow):
-        while found:  # a trial that continues may reach a further milestone immediately, and so release others there
+        while found:  # a rule may release more when it sees that these continue
             found = False
             for one in rule.releases(waiting):
                 any_queued |= _continue(decider, one)
@@ -77,26 +76,9 @@ def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: da
 
 
 def _continue(decider: Decider, one: Release) -> bool:
-    """Return False if the trial only moves to its next pause."""
     session, experiment, now = decider.session, decider.experiment, decider.now
     trial = trial_numbered(session, experiment.id, one.number)
     decider.record(trial, one.decision, one.milestone, one)
     if one.donor is not None:
         exploit(session, experiment, trial, one, now)
-    elif _pauses_again(decider, trial):
-        return False
     return move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=one.reason, at=now)
-
-
-def _pauses_again(decider: Decider, trial: TrialRow) -> bool:
-    """Judge the curve beyond the milestone. The report at which the trial paused may reach the next milestone, too."""
-    step = trial.paused_milestone
-    while step is not None and step < (trial.last_step or 0):
-        page = reports_of(decider.session, trial.id, after_step=step, limit=_PAGE)
-        for report in page:
-            decider.judge(trial, report.step, report.metrics)
-            if trial.stop_cause is not None:
-                trial.reason, trial.stop_cause, trial.stop_reason = trial.stop_reason, None, None
-                return True
-        step = page[-1].step if len(page) == _PAGE else None
-    return False

@@ -38,7 +38,7 @@ def test_with_several_objectives_the_metric_must_be_named(service: Api) -> None:
     ("metric", "direction"), [("latency", None), ("val_loss", "minimize")], ids=["an objective", "another metric"]
 )
 def test_trials_are_stopped_on_the_metric_that_is_named(service: Api, metric: str, direction: str | None) -> None:
-    rule = {"rule": "asha", "reduction_factor": 2, "metric": metric, "direction": direction}
+    rule = {"rule": "asha", "reduction_factor": 3, "metric": metric, "direction": direction}
     name = service.create(objectives=TWO, early_stopping=rule)["name"]
     ran(service, name, {"accuracy": 0.1, "latency": 5.0, "val_loss": 5.0})
     slow = service.ask(name)

@@ -174,8 +174,7 @@ def test_a_trial_promoted_while_it_leaves_for_its_pause_continues_after_it_has_l
 
 
 @pytest.mark.databases("sqlite", "postgresql")
-def test_a_report_beyond_the_next_rung_is_judged_there_when_its_trial_continues(service: Api) -> None:
-    """The first report was of step 4: the trial was paused at rung 1, and had reached rung 3 as well."""
+def test_a_trial_whose_report_passes_several_rungs_is_paused_at_the_highest(service: Api) -> None:
     name = started(service)
     eager = given(service, name)
     reports = [{"sequence": 0, "step": 4, "metrics": {"accuracy": 0.5}, "checkpoint": "/4"}]
@@ -183,16 +182,13 @@ def test_a_report_beyond_the_next_rung_is_judged_there_when_its_trial_continues(
     eager.finish("stopped")
     for value in (0.1, 0.2):
         train(given(service, name), value)
-    assert [
-        (one["number"], one["decision"], one["milestone"], one["value"])
-        for one in decisions(service, name, "pause", "promote")
-    ][-2:] == [
-        (0, "promote", 1, 0.5),
-        (0, "pause", 3, 0.5),
-    ]
     assert eager.shown()["status"] == "paused"
     assert "reached rung 3, and none passes before 3 have" in eager.shown()["reason"]
     run_out(service, name, [0.9, 0, 0, 0.3, 0, 0, 0.2, 0, 0])
+    said = decisions(service, name, "pause", "promote")
+    at_rungs = [(one["number"], one["decision"], one["milestone"]) for one in said]
+    assert at_rungs[:2] == [(0, "pause", 3), (1, "pause", 1)]
+    assert (0, "promote", 3) in at_rungs
     assert eager.shown()["status"] == "completed"
     assert eager.shown()["attempts"][1]["resumed_from"] == "/4"
 
