@@ -72,8 +72,10 @@ def draw(weights: BracketWeights, first_rungs: Sequence[int], position: float) -
 
 
 def _value_from(completed: CompletedTrials, number: int, rungs: Sequence[int]) -> float | None:
-    """At the first of the rungs that the trial has reached. It passes those before its first report without reaching
-    them, and is compared for the first time at the next one."""
+    """At the first of the rungs that the trial has reached.
+
+    It passes those before its first report without reaching them, and is compared for the first time at the next one.
+    """
     values = (completed.value_at(number, rung) for rung in rungs)
     return next((value for value in values if value is not None), None)
 

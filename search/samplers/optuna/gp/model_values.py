@@ -11,30 +11,35 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.conversion import frozen_trial
-from search.samplers.optuna.gp.losses import Array
+from search.samplers.optuna.gp.losses import HUGE, Array
 
-SPAN, MIN_DRAWN = 10.0, 4
-"""The ratio of the quartiles of losses from which the logarithms are learned, and of how many losses at least.
+SPAN, SPAN_OF_DISTANCES, MIN_DRAWN = 10.0, 100.0, 4
+"""The ratio of the quartiles of losses, or of their distances from the least one, from which the logarithms are
+learned, and of how many losses at least. The distances of a bowl with two parameters often differ by 10.
 
 They are those of the first draws: what a model finds is close to the best, so that also losses of a bowl, of which no
 logarithm should be taken, differ more and more.
 """
+UNIT_SHARE = 0.25
+"""The share of all trials that are not further from the least loss than the unit, up to which distances from it count
+by themselves and no longer by their logarithms. What is found later is closer to the best, and so the unit, too."""
 
 
 def with_model_values(
-    trials: Sequence[FrozenTrial], signs: NDArray[np.int_], *, by_logarithm: bool
+    trials: Sequence[FrozenTrial], signs: NDArray[np.int_], log_offset: float | None = None
 ) -> list[FrozenTrial]:
     """The completed trials with values and violations for the model; none if these tell nothing.
 
     They tell nothing if all are equal, or if all trials violate a constraint by the same amount.
-    `signs` times the values of the objectives are losses, of which the logarithms may be taken.
+    `signs` times the values of the objectives are losses. With `log_offset` it is added to the only one, and the
+    logarithms are learned.
     """
     values = np.array([trial.values for trial in trials])
     violations = np.array([list(trial.constraints.values()) for trial in trials])
     equal_violations = (violations == violations[0]).all(axis=0)
     if ((violations[0] > 0) & equal_violations).any() or (equal_violations.all() and _are_equal(values)):
         return []
-    values = _scaled(signs * np.log(signs * values) if by_logarithm else values)
+    values = _scaled(values if log_offset is None else signs * np.log(signs * values + log_offset))
     violations = _scaled(_finite(violations))
     return [
         frozen_trial(
@@ -49,14 +54,29 @@ def with_model_values(
     ]
 
 
-def differ_by_magnitudes(losses: Array, drawn: int) -> bool:
-    """Whether the first ones do, which were drawn at random, so that all should count by their logarithms."""
+def log_offset(losses: Array, drawn: int) -> float | None:
+    """What is added to losses before the logarithms, which tell the good ones from each other. None: losses count.
+
+    It is 0 if the first `drawn` losses, which were drawn at random, are above 0 and differ by orders of magnitude. If
+    only their distances from the least one do, as those of R², which is 1 at best, the logarithms are of distances.
+    """
     first = losses[:drawn]
     first = first[np.isfinite(first)]
-    if len(first) < MIN_DRAWN or losses.min() <= 0:
-        return False
-    low, high = np.quantile(first, [0.25, 0.75])
-    return bool(low < high / SPAN)
+    if len(first) < MIN_DRAWN:
+        return None
+    if losses.min() > 0 and _quartiles_differ(first, SPAN):
+        return 0.0
+    finite = losses[np.isfinite(losses)]
+    if np.abs(finite).max() > HUGE or not _quartiles_differ(first - first.min(), SPAN_OF_DISTANCES):
+        return None
+    distances = finite - finite.min()
+    unit = np.quantile(distances, UNIT_SHARE, method="higher") or distances[distances > 0].min()
+    return float(unit - finite.min())
+
+
+def _quartiles_differ(amounts: Array, span: float) -> bool:
+    low, high = np.quantile(amounts, [0.25, 0.75])
+    return bool(low < high / span)
 
 
 def _are_equal(columns: Array) -> bool:

@@ -25,7 +25,7 @@ from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
 from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_steps
-from search.samplers.optuna.gp.model_values import differ_by_magnitudes, with_model_values
+from search.samplers.optuna.gp.model_values import log_offset, with_model_values
 from search.samplers.optuna.gp.scalarized import is_scalarized, scalarized
 
 FULLY_TRAINED = 1.0
@@ -95,11 +95,11 @@ class DivergenceGpSampler(ContinuousGpSampler):
         if has_diverged.all():
             return {}
         others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
-        by_logarithm = len(signs) == 1 and differ_by_magnitudes(losses[:, 0], self._n_startup_trials)
+        offset = log_offset(losses[:, 0], self._n_startup_trials) if len(signs) == 1 else None
         if is_scalarized(len(others), len(signs)):
             study, others = self._scalarized(others, losses[~has_diverged])
             signs = np.array([1])
-        known = with_model_values(others, signs, by_logarithm=by_logarithm)
+        known = with_model_values(others, signs, offset)
         if not known:
             return {}
         space = SearchSpace(search_space)
