@@ -268,8 +268,8 @@ class ExperimentSpec(SpecPart):
         yield from self.search.mistakes_with(self.problem)
         for mistake in mistakes_in_metric(self.early_stopping, self.objective_metrics):
             yield mistake.under("early_stopping")
-        if isinstance(self.early_stopping, Pbt) and self.limits.max_trials < MIN_MEMBERS:
-            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {MIN_MEMBERS} or more")
+        if isinstance(self.early_stopping, Pbt):
+            yield from self._pbt_mistakes(self.early_stopping)
         seed = {SEED: 0} if self.confirm else {}
         for mistake in mistakes_in_trainer(self.trainer, self.space, {**seed, **self.config}):
             yield mistake.under("trainer")
@@ -289,6 +289,12 @@ class ExperimentSpec(SpecPart):
             if name in self.space.root:
                 yield Mistake(("config", name), "is also a parameter of the space; rename one of the two")
         yield from self._enqueue_mistakes()
+
+    def _pbt_mistakes(self, pbt: Pbt) -> Iterator[Mistake]:
+        for mistake in pbt.mistakes_in_names(self.space):
+            yield mistake.under("early_stopping")
+        if self.limits.max_trials < MIN_MEMBERS:
+            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {MIN_MEMBERS} or more")
 
     def _retention_mistakes(self) -> Iterator[Mistake]:
         rules, metrics = self.checkpoints, [one.metric for one in self.objectives]

@@ -31,7 +31,7 @@ ORDER_POLL_SECONDS = 1.0
 CONTINUE = "continue"
 
 
-class Heartbeat(threading.Thread):
+class HeartbeatThread(threading.Thread):
     """Makes one call after the other; the service holds each until it has an order or the next call is due.
 
     `progress()` returns the fields of `trainer.wire.Heartbeat` that describe the attempt; `on_progress_known` gets them

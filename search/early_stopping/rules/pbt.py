@@ -10,8 +10,9 @@ from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrial, PausedTrials
 from search.early_stopping.rule import MAX_COUNT, StoppingRule
 from search.early_stopping.rules.pbt_explore import Explore, explored
+from search.mistakes import Mistake, listed
 from search.space.scalars import shown
-from search.space.space import Params
+from search.space.space import Params, Space
 
 MIN_MEMBERS = 2
 MAX_NAMED = 10
@@ -26,9 +27,10 @@ class Pbt(StoppingRule):
     """All trials are one population. Each is paused at every multiple of `interval` until the others reach it or end.
 
     Then each of the worst `quantile` resumes from the newest checkpoint of a random one of the best `quantile`, the
-    donor, with the donor's params explored: each param is resampled with `resample_probability`, otherwise perturbed by
-    one of `perturbation_factors`. The others resume as they are. No generation ends before `grace_steps`. None ends at
-    `max_step` or beyond, where a trial would be paused at its end, or end with params that it never trained with.
+    donor, with the donor's params explored: each param, or each of `perturb`, is resampled with `resample_probability`,
+    otherwise perturbed by one of `perturbation_factors`. The others resume as they are. No generation ends before
+    `grace_steps`. None ends at `max_step` or beyond, where a trial would be paused at its end, or end with params that
+    it never trained with.
 
     A generation is a function of the stored values at its milestone and of (seed, milestone, number).
     """
@@ -44,6 +46,9 @@ class Pbt(StoppingRule):
     """the probability that a param is drawn anew instead of perturbed"""
     perturbation_factors: list[Factor] = Field(default=[0.8, 1.2], min_length=1, max_length=100)
     """a perturbed param is multiplied by one of these"""
+    perturb: Annotated[list[str], Field(min_length=1)] | None = None
+    """the parameters that are perturbed or drawn anew; absent: all. The others stay as the adopted trial has them, such
+    as the width of a layer, without which its checkpoint would not fit"""
     max_step: Annotated[int, Field(ge=1, le=MAX_COUNT, description=LAST_STEP)]
 
     @model_validator(mode="after")
@@ -51,6 +56,12 @@ class Pbt(StoppingRule):
         if self._first_milestone >= self.max_step:
             raise ValueError(f"max_step must be above {self._first_milestone}, where the first generation ends")
         return self
+
+    def mistakes_in_names(self, space: Space) -> Iterator[Mistake]:
+        """Paths start at the rule."""
+        for index, name in enumerate(self.perturb or ()):
+            if name not in space.root:
+                yield Mistake(("perturb", index), f"unknown parameter; the space has {listed(space.root)}")
 
     @property
     def pauses(self) -> bool:
@@ -138,7 +149,7 @@ class _Generation:
         member = self.ranked[rank]
         random = np.random.default_rng((self._paused.seed, self._milestone, member.number)).random
         donor = saved[int(random() * len(saved))]
-        explore = Explore(self._rule.resample_probability, self._rule.perturbation_factors)
+        explore = Explore(self._rule.resample_probability, self._rule.perturbation_factors, self._rule.perturb)
         params = explored(self._paused.space, donor.params, explore, random)
         where = f"resumes from trial {donor.number}'s checkpoint at step {donor.saved_step}"
         better = f"{self._paused.metric} {donor.value:.6g}"

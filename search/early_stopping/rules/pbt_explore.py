@@ -1,7 +1,7 @@
-"""The explore step of PBT (Jaderberg et al., 2017): each parameter is perturbed or resampled."""
+"""The explore step of PBT (Jaderberg et al., 2017): each parameter is perturbed, resampled or kept."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,27 +20,38 @@ class Explore:
     """A parameter is resampled with `resample_probability`, otherwise perturbed.
 
     A number is multiplied by one of `factors`. A choice becomes the previous or the next one in the order of the spec;
-    the first and the last choice may stay.
+    the first and the last choice may stay. With `names`, other parameters are kept.
     """
 
     resample_probability: float
     factors: Sequence[float]
+    names: Collection[str] | None = None
+
+    def keeps(self, name: str) -> bool:
+        return self.names is not None and name not in self.names
 
 
 def explored(space: Space, params: Params, explore: Explore, random: Random) -> Params:
     """A configuration of the space near `params`, which may be from a wider space.
 
     It has exactly the parameters that exist under the perturbed parents; a child that `params` lacks is drawn. If it is
-    forbidden, an allowed configuration that keeps as many of its values as possible replaces it.
+    forbidden, an allowed configuration that keeps as many of its values as possible replaces it; or `params`, where
+    some of them must be kept.
     """
 
     def choose(name: str, parameter: Parameter) -> JsonValue:
+        if name in params and explore.keeps(name) and not parameter.mistake_in(params[name]):
+            return params[name]
         if name not in params or random() < explore.resample_probability:
             return _drawn(parameter, random)
         return _perturbed(parameter, params[name], explore.factors, random)
 
     wanted = space.draw(choose)
-    return wanted if space.forbids(wanted) is None else space.configurations.nearby(wanted, random)
+    if space.forbids(wanted) is None:
+        return wanted
+    if explore.names is not None and not space.mistakes_in(params):
+        return params
+    return space.configurations.nearby(wanted, random)
 
 
 def _drawn(parameter: Parameter, random: Random) -> JsonValue:

@@ -23,7 +23,7 @@ from tests.conftest import a_spec
 from tests.databases import postgres_database
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 from trainer.client.addresses import ServiceAddresses
-from trainer.client.heartbeat import Heartbeat
+from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
 
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_no_attempt_is_lost_while_one_of_two_services_is_away(
     monkeypatch.setattr(deaf, "announce", nothing)
     known = [ServiceAddresses(f"{first},{second}"), ServiceAddresses(first), deaf]
     beats = [
-        Heartbeat(
+        HeartbeatThread(
             ServiceClient(to, one["lease"]["token"]), one["trial"], LEASE_SECONDS, nothing, partial(orders.put, one)
         )
         for to, one in zip(known, given, strict=True)

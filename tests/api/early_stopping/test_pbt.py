@@ -246,6 +246,17 @@ def test_params_meet_their_conditions_after_every_exploit(service: Api) -> None:
         assert not (params["optimizer"] == "sgd" and params["lr"] >= 0.3)
 
 
+def test_an_exploited_trial_takes_what_is_not_to_be_perturbed_from_the_other(service: Api) -> None:
+    rule = {"rule": "pbt", "interval": 1, "max_step": 6, "quantile": 0.5, "perturb": ["lr"]}
+    name = service.create(**a_population(early_stopping=rule, limits={"max_trials": 6, "parallelism": 3}))["name"]
+    trainer = Trainer(loss=lambda number, step: (number * 7 + step * 5) % 11)
+    trainer.train_all(service, name, parallelism=3)
+    kept = {str({key: value for key, value in run.params.items() if key != "lr"}) for run in trainer.runs}
+    begun = {str({key: value for key, value in run.params.items() if key != "lr"}) for run in trainer.runs[:6]}
+    assert kept == begun
+    assert len({run.params["lr"] for run in trainer.runs}) > 12
+
+
 def test_the_api_shows_the_newest_params_of_an_exploited_trial(service: Api) -> None:
     rule, limits = {"rule": "pbt", "interval": 1, "max_step": 2}, {"max_trials": 10, "parallelism": 10}
     name = service.create(**a_population(early_stopping=rule, limits=limits))["name"]
@@ -275,6 +286,8 @@ def test_several_objectives_need_the_metric_to_be_named(service: Api) -> None:
         ({"early_stopping": {"rule": "pbt", "interval": 2}}, "early_stopping.max_step"),
         ({"early_stopping": {**RULE, "quantile": 0.7}}, "early_stopping.quantile"),
         ({"early_stopping": {**RULE, "max_step": 2}}, "early_stopping"),
+        ({"early_stopping": {**RULE, "perturb": ["lr", "rate"]}}, "early_stopping.perturb.1"),
+        ({"early_stopping": {**RULE, "perturb": []}}, "early_stopping.perturb"),
         ({"limits": {"max_trials": 1}}, "limits.max_trials"),
         (
             {"early_stopping": {"rule": "patient", "patience": 1, "wrapped_rule": RULE}},

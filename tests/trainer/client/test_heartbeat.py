@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from trainer.client.heartbeat import Heartbeat
+from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
 from trainer.wire import Answer, Decision, Finish
 
@@ -28,7 +28,7 @@ def beating(service: FakeService, trial: str, lease_seconds: float = 30) -> Iter
     """The heartbeat's callbacks, in the order of their calls."""
     said: queue.Queue[Any] = queue.Queue()
     calls = ServiceClient(service.url, f"lease-{trial}")
-    heartbeat = Heartbeat(calls, trial, lease_seconds, lambda *order: said.put(order), lambda: said.put("lost"))
+    heartbeat = HeartbeatThread(calls, trial, lease_seconds, lambda *order: said.put(order), lambda: said.put("lost"))
     heartbeat.start()
     service.wait_for(lambda: service.heartbeats[trial] or service.away)
     yield said
@@ -60,7 +60,7 @@ def test_what_a_heartbeat_tells_is_confirmed_once_the_service_has_taken_it(servi
 
     service.away = True
     calls = ServiceClient(service.url, f"lease-{trial}")
-    heartbeat = Heartbeat(calls, trial, 0.3, lambda *_order: None, lambda: None, progress, confirmed.put)
+    heartbeat = HeartbeatThread(calls, trial, 0.3, lambda *_order: None, lambda: None, progress, confirmed.put)
     heartbeat.start()
     assert [told.get(timeout=PATIENCE_SECONDS) for _ in range(2)]
     assert confirmed.empty()
@@ -83,7 +83,7 @@ def test_the_heartbeat_of_a_finished_attempt_reports_nothing(service: FakeServic
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     service.assign(trial)
     said: queue.Queue[Any] = queue.Queue()
-    heartbeat = Heartbeat(
+    heartbeat = HeartbeatThread(
         ServiceClient(service.url, f"lease-{trial}"),
         trial,
         30,

@@ -10,7 +10,7 @@ from tests.process_log import Line, logged
 from tests.timeouts import wait_until
 from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from trainer.client.heartbeat import Heartbeat
+from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
 from trainer.client.outbox import ReportOutbox
 from trainer.process_log.context import log_context
@@ -60,7 +60,7 @@ def test_a_missing_heartbeat_is_logged_with_the_id_of_its_call(service: FakeServ
     service.away = True
     with logged("paceline") as lines:
         with log_context.bound(**ABOUT):
-            heartbeat = Heartbeat(ServiceClient(service.url, f"lease-{trial}"), trial, 30, nothing, nothing)
+            heartbeat = HeartbeatThread(ServiceClient(service.url, f"lease-{trial}"), trial, 30, nothing, nothing)
         heartbeat.start()
         wait_until(lambda: len(service.request_ids) > 1)
         heartbeat.close()

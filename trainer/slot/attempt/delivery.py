@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from trainer.client.addresses import ServiceAddresses
-from trainer.client.heartbeat import Heartbeat
+from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import (
     CallRefused,
     LeaseLost,
@@ -83,7 +83,7 @@ class Delivery:
             on_decided=listener.on_decided,
         )
         self.logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost)
-        self._heartbeat = Heartbeat(
+        self._heartbeat = HeartbeatThread(
             client(),
             assignment.trial,
             assignment.lease_seconds,

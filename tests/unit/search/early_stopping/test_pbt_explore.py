@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.early_stopping.rules.pbt_explore import Explore, explored
+from search.space.conditions import Range
 from search.space.space import Space
 from tests.conftest import examples
 
@@ -105,6 +106,29 @@ def test_the_resampled_share_is_the_probability() -> None:
     how = Explore(0.25, FACTORS)
     found = [explored(space, {"lr": 0.1}, how, chance(seed))["lr"] for seed in range(2000)]
     assert sum(one in (0.1 * 0.8, 0.1 * 1.2) for one in found) / 2000 == pytest.approx(0.75, abs=0.04)
+
+
+@pytest.mark.parametrize("probability", [0, 1])
+def test_parameters_without_a_name_in_the_list_are_kept(probability: float) -> None:
+    how = Explore(probability, FACTORS, names=["lr"])
+    params = {"lr": 0.1, "layers": 4, "optimizer": "sgd", "momentum": 0.5}
+    assert len(seen(WIDE, params, how, "lr")) > 1
+    for name in ("layers", "optimizer", "momentum"):
+        assert seen(WIDE, params, how, name) == {params[name]}
+
+
+def test_a_kept_value_that_the_space_has_lost_is_replaced() -> None:
+    narrow = WIDE | {"layers": {"type": "int", "low": 6, "high": 8}}
+    params = {"lr": 0.1, "layers": 4, "optimizer": "adam"}
+    assert seen(narrow, params, Explore(0, FACTORS, names=["lr"]), "layers") <= {6, 7}
+
+
+def test_all_is_kept_where_a_change_is_forbidden() -> None:
+    space = Space.model_validate(WIDE).without([{"lr": Range(min=0.11)}])
+    params: dict[str, Any] = {"lr": 0.1, "layers": 4, "optimizer": "adam"}
+    found = [explored(space, params, Explore(0, FACTORS, names=["lr"]), chance(seed)) for seed in range(50)]
+    assert {one["lr"] for one in found} == {0.1 * 0.8, 0.1}
+    assert {one["layers"] for one in found} == {4}
 
 
 def test_conditional_parameters_exist_only_under_their_parents() -> None:
