@@ -34,9 +34,11 @@ def _warnings_about_steps(rule: Rule) -> Iterator[Mistake]:
     if not isinstance(rule, StoppingRule) or rule.last_step is None:
         return
     last = rule.last_step
-    rungs = rule.wrapped_rule if isinstance(rule, Patient) else rule
+    rungs, where = (rule.wrapped_rule, ("wrapped_rule",)) if isinstance(rule, Patient) else (rule, ())
     first = rungs.first_rung(ALL) if isinstance(rungs, Rungs) else 0
     if first >= last:
-        yield Mistake(("early_stopping", "max_step"), f"is {last}, and the first rung is {first}: no trial is stopped")
+        yield Mistake(
+            ("early_stopping", *where, "max_step"), f"is {last}, and the first rung is {first}: no trial is stopped"
+        )
     elif rule.grace_steps >= last:
         yield Mistake(("early_stopping", "grace_steps"), f"is not below the last step, {last}: no trial is stopped")

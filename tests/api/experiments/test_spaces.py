@@ -141,7 +141,7 @@ def test_the_answer_to_a_spec_says_what_early_stopping_disregards(
         ({"rule": "hyperband", "max_step": 9, "grace_steps": 9}, "grace_steps", "is not below the last step, 9"),
         (
             {"rule": "patient", "patience": 1, "wrapped_rule": {"rule": "asha", "min_step": 4, "max_step": 3}},
-            "max_step",
+            "wrapped_rule.max_step",
             "is 3, and the first rung is 4",
         ),
         ({"rule": "asha", "max_step": 9}, None, None),
