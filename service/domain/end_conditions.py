@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from service.domain.end_reasons import EndReason
-from service.domain.repeated_failure import RepeatedFailure
+from service.domain.repeated_failure import FAILURES_TO_GIVE_UP, RepeatedFailure
 from service.domain.retry_policy import never_started
 from trainer.wire import FailureKind
 
@@ -57,7 +57,10 @@ def _systematic_failure(limits: Limits, progress: Progress) -> EndReason | None:
     if failure is None or not (failure.is_conclusive or failure.count >= limits.max_trials):
         return None
     if failure.first.kind is FailureKind.CANNOT_START:
-        return None if progress.any_started else EndReason.CANNOT_START
+        if not progress.any_started:
+            return EndReason.CANNOT_START
+        if failure.count < min(FAILURES_TO_GIVE_UP[FailureKind.USER_ERROR], limits.max_trials):
+            return None
     any_fares_better = progress.any_succeeded or progress.any_outlasts
     if never_started(failure.first):  # trials on healthy nodes may be running and have reported nothing yet
         any_fares_better = progress.any_started or progress.any_in_first_attempt

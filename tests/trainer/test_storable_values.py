@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from service.operations.reports.curve import _storable
+from trainer.json_metrics import json_metrics
 from trainer.storable_values import is_storable_text, storable_float, storable_text
 from trainer.wire import LogChunk
 from trainer.worker.logs.log_follower import OutputFile
 from trainer.worker.logs.masker import Masker
-from trainer.worker.metrics import json_metrics
 
 TEXTS = [("plain", "plain"), ("a\0b", "a?b"), ("\ud800", "?"), ("\udcff\0", "??"), ("\N{REPLACEMENT CHARACTER}",) * 2]
 

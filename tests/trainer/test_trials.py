@@ -58,6 +58,15 @@ def test_a_stop_decided_on_a_report_ends_all_ranks_at_that_report(service: FakeS
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])
+def test_metrics_of_numpy_are_reported_beside_checkpoints(service: FakeService, add: Add, reuse_workers: bool) -> None:
+    """Ray Train cannot write them to the snapshot that it makes of each checkpoint."""
+    trial = add("save_with_values_of_numpy", trainer={"reuse_workers": reuse_workers})
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert [report.metrics for report in service.reports[trial]] == [{"epoch": 1, "loss": 0.5, "nan": "NaN"}] * 2
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
 def test_the_end_of_an_attempt_tells_its_seconds_by_phase(service: FakeService, add: Add, reuse_workers: bool) -> None:
     spec = {"reuse_workers": reuse_workers}
     saves = service.finished(add("save", config={"steps": 2}, trainer=spec))

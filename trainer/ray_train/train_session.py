@@ -29,6 +29,7 @@ from ray.train.v2._internal.execution import storage as ray_storage
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
 from ray.train.v2._internal.logging import patch_print
 
+from trainer.json_metrics import metrics_for_ray
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
 from trainer.ray_train.checkpoint_file_sizes import FileSizes, file_sizes
 from trainer.ray_train.file_copy import save_files
@@ -186,7 +187,8 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
         try:
             with self._hooks.during(REPORTING if checkpoint is None else CHECKPOINTING), self._waiting():
-                super().report(metrics, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
+                recorded = metrics_for_ray(metrics)
+                super().report(recorded, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         except (OSError, RuntimeError) as error:
             refused = storage_error(error, None if kwargs.get("checkpoint_upload_fn") else checkpoint)
             if refused is None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import ray
 
+from trainer.json_metrics import json_metrics
 from trainer.phase_times import PhaseTimes
 from trainer.storable_values import storable_text
 from trainer.worker.logs.masker import Masker
-from trainer.worker.metrics import json_metrics
 from trainer.worker.oom_counter import read_oom_kills
 
 CONTINUE = "continue"

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from trainer.json_metrics import json_metrics
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
 from trainer.worker.failures import (
     Failure,
@@ -23,7 +24,6 @@ from trainer.worker.failures import (
 )
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
-from trainer.worker.metrics import json_metrics
 from trainer.worker.user_code import enter_package, find_function
 
 Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]

@@ -70,6 +70,18 @@ def test_an_experiment_ends_when_its_first_trials_cannot_start_for_the_same_reas
     assert experiment["traceback"] == "Traceback: torchvision"
 
 
+def test_trials_that_cannot_continue_after_their_first_report_end_the_experiment(service: Api) -> None:
+    name = service.create(limits={"max_trials": 20, "parallelism": 1})["name"]
+    for count in range(5):
+        assert service.get(f"/v1/experiments/{name}")["status"] == "running", count
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=0.5)
+        held.finish("failed", error={"kind": "cannot_start", "message": "PydanticSerializationError: float32"})
+    experiment = service.get(f"/v1/experiments/{name}")
+    assert (experiment["status"], experiment["end_reason"]) == ("failed", "too_many_failures")
+
+
 def test_later_equal_failures_do_not_end_an_experiment_with_successful_trials(service: Api) -> None:
     name = service.create(limits={"max_trials": 20, "parallelism": 10})["name"]
     good, *bad = [held for _ in range(8) if (held := service.ask(name))]

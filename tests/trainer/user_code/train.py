@@ -162,6 +162,14 @@ def save(config: dict[str, Any]) -> None:
         save_shard(step)
 
 
+def save_with_values_of_numpy(config: dict[str, Any]) -> None:
+    metrics = {"epoch": np.int64(1), "loss": np.float32(0.5), "array": np.ones(3), "blob": b"\xff", "nan": float("nan")}
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "model").write_text("1")
+        for _ in range(2):
+            ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+
+
 def save_shard(step: int, **arguments: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rank = ray.train.get_context().get_world_rank()
