@@ -92,6 +92,12 @@ class Job:
     has_validation: bool = False
 
 
+CAUGHT = (
+    "the training function caught the exception by which ray.train.report() ends a trial that is to stop; what it did "
+    "afterwards does not count. `except:` and `except BaseException` must raise it again"
+)
+
+
 def train_function(job: Job, code: Any) -> Callable[[], None]:
     """The training function that Ray Train gets.
 
@@ -151,6 +157,9 @@ class RankSession:
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()
+        if reporter.has_stopped and self.job.command is None and not ended.has_stopped:
+            logger.warning(CAUGHT)
+            ended = WorkerEnded(has_stopped=True)
         ended = replace(ended, times=self.times.at_end(), not_reusable=self._reset(baseline, ended))
         self._leave_folders()
         logs.finish()

@@ -24,7 +24,10 @@ class StopTraining(BaseException):
 
 
 class Reporter:
-    """Sends a rank's reports, with secrets masked, to the slot and obeys the answers. `run` names the attempt."""
+    """Sends a rank's reports, with secrets masked, to the slot and obeys the answers. `run` names the attempt.
+
+    `has_stopped`: a report has raised StopTraining, which the user's code may have caught.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Reporter:
         self._rank = rank
         self._world_size = world_size
         self._sequence = 0
+        self.has_stopped = False
         self._warned: set[str] = set()
         self._oom_counter = oom_counter
         self._masker = masker
@@ -61,6 +65,7 @@ class Reporter:
         answer = self._slot.report.remote(self._run, report, self._times.so_far(), files, validation)
         self._update_oom_kills()
         if ray.get(answer) != CONTINUE:
+            self.has_stopped = True
             raise StopTraining
 
     def _update_oom_kills(self) -> None:

@@ -46,6 +46,16 @@ def report_steps(config: dict[str, Any]) -> None:
     write_down(config, "end")
 
 
+def catch_everything(config: dict[str, Any]) -> None:
+    for step in range(1, 6):
+        try:
+            ray.train.report({"epoch": step})
+        except BaseException:  # noqa: BLE001 - what a careless user writes
+            write_down(config, "caught", step)
+    if config["then"] == "fails":
+        raise ValueError("after the end")
+
+
 def say_who(config: dict[str, Any]) -> None:
     write_down(config, "pid", os.getpid(), "modules", ",".join(m for m in ("trainer", "service") if m in sys.modules))
     write_down(config, "forked", "--fork-server" in Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0"))
