@@ -40,7 +40,7 @@ class Decider:
         """
         compared = self.spec.compared_metric
         value = number_in(metrics, compared.name)
-        # An earlier version counts reports after a pause; they are judged when the trial continues.
+        # An earlier version counts reports after a pause. They are not judged.
         if value is None or trial.confirms is not None or trial.stop_cause == StopCause.PAUSED:
             return []
         report = MetricReport(
