@@ -21,8 +21,11 @@ They are those of the first draws: what a model finds is close to the best, so t
 logarithm should be taken, differ more and more.
 """
 UNIT_SHARE = 0.25
-"""The share of all trials that are not further from the least loss than the unit, up to which distances from it count
-by themselves and no longer by their logarithms. What is found later is closer to the best, and so the unit, too."""
+"""The share of all trials whose distances from the least loss, or from a constraint's limit, are below the unit, up to
+which distances count by themselves and not by their logarithms. What is found later is closer, and so is the unit.
+"""
+TINY = 2.0**-24
+"""Optuna takes a deviation below 1e-10 for none, also of values that are far from 0."""
 
 
 def with_model_values(
@@ -39,8 +42,9 @@ def with_model_values(
     equal_violations = (violations == violations[0]).all(axis=0)
     if ((violations[0] > 0) & equal_violations).any() or (equal_violations.all() and _are_equal(values)):
         return []
-    values = _scaled(values if log_offset is None else signs * np.log(signs * values + log_offset))
-    violations = _scaled(_finite(violations))
+    values = values if log_offset is None else signs * np.log(signs * values + log_offset)
+    values = _scaled(_without_constant(values))
+    violations = _scaled(_by_magnitude(_finite(violations)))
     return [
         frozen_trial(
             trial.number,
@@ -77,6 +81,34 @@ def log_offset(losses: Array, drawn: int) -> float | None:
 def _quartiles_differ(amounts: Array, span: float) -> bool:
     low, high = np.quantile(amounts, [0.25, 0.75])
     return bool(low < high / span)
+
+
+def _without_constant(columns: Array) -> Array:
+    """Columns whose differences are tiny beside the values, from their least value on. The differences are exact."""
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    is_tiny = high / 2 - low / 2 < TINY * np.abs(low)
+    return np.asarray(columns - np.where(is_tiny, low, 0.0))
+
+
+def _by_magnitude(violations: Array) -> Array:
+    """Logarithms of the sizes, where these differ by orders of magnitude.
+
+    Otherwise all but the largest are alike for the model: the feasible ones, and those that are almost. The signs stay,
+    and small sizes count by themselves.
+    """
+    found = violations.copy()
+    for column in found.T:
+        sizes = np.abs(column)
+        above = sizes[sizes > 0]
+        if len(above) >= MIN_DRAWN and _quartiles_differ(above, SPAN):
+            column[:] = np.sign(column) * _log1p_of_quotient(sizes, np.quantile(above, UNIT_SHARE))
+    return found
+
+
+def _log1p_of_quotient(sizes: Array, unit: float) -> Array:
+    """Also where the quotient is no float."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.logaddexp(0.0, np.log(sizes) - np.log(unit)))
 
 
 def _are_equal(columns: Array) -> bool:

@@ -385,6 +385,12 @@ def test_it_tells_good_losses_from_each_other_beside_far_larger_ones() -> None:
 
 
 @pytest.mark.slow
+def test_it_tells_values_from_each_other_that_are_far_from_0() -> None:
+    """Optuna takes deviations below 1e-10 for none. Without the difference from the least value, it ends at 0.32."""
+    assert least_distance("minimize", "abc", lambda distance: 1e9 + 1e-3 * distance) < 0.1
+
+
+@pytest.mark.slow
 def test_it_tells_good_trials_from_each_other_also_by_a_metric_such_as_r2() -> None:
     """It is 0.999 at the best place and -10^8 far from it. By the values themselves the search ends at 0.045."""
     assert least_distance("maximize", "ab", lambda distance: 1 - 10 ** (16 * distance - 3)) < 0.02

@@ -1,5 +1,7 @@
 """`gp` where constraints tell it nothing, or only the expensive trials meet them."""
 
+import math
+
 import pytest
 
 from search.problem import Observation, Problem
@@ -42,3 +44,26 @@ def test_proposals_are_drawn_while_all_trials_violate_a_constraint_alike() -> No
     proposals = [propose(study, history, number) for number in range(12, 18)]
     at_corners = [all(abs(float(str(value)) - 0.5) > 0.4 for value in one.values()) for one in proposals]
     assert sum(at_corners) <= 2
+
+
+@pytest.mark.slow
+def test_it_finds_the_limit_of_a_constraint_whose_metric_spans_orders_of_magnitude() -> None:
+    """About one in eight configurations is feasible. With the violations as they are, no trial was."""
+    space = Space.model_validate(
+        {
+            "width": {"type": "int", "low": 8, "high": 4096, "log": True},
+            "depth": {"type": "int", "low": 1, "high": 16},
+            "rate": {"type": "float", "low": 1e-5, "high": 1, "log": True},
+        }
+    )
+    view = StudyView(
+        Study(Problem(space, ("minimize",), constrained=True, max_trials=25), SamplerSpec(sampler="gp"), 7)
+    )
+    feasible = []
+    for number in range(25):
+        params = {name: float(str(value)) for name, value in view.propose([], number).items()}
+        size, rate = params["width"] ** 2 * params["depth"], math.log10(params["rate"])
+        loss = 1 / math.log2(size) + 0.05 * (rate + 3) ** 2
+        feasible.append(size <= 2000)
+        view.update([Observation(number, params, "completed", (loss,), constraints=(size - 2000,))])
+    assert sum(feasible) >= 8
