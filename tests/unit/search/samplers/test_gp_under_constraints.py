@@ -61,9 +61,10 @@ def test_it_finds_the_limit_of_a_constraint_whose_metric_spans_orders_of_magnitu
     )
     feasible = []
     for number in range(25):
-        params = {name: float(str(value)) for name, value in view.propose([], number).items()}
-        size, rate = params["width"] ** 2 * params["depth"], math.log10(params["rate"])
-        loss = 1 / math.log2(size) + 0.05 * (rate + 3) ** 2
+        params = view.propose([], number)
+        width, depth, rate = (float(str(params[name])) for name in ("width", "depth", "rate"))
+        size = width**2 * depth
+        loss = 1 / math.log2(size) + 0.05 * (math.log10(rate) + 3) ** 2
         feasible.append(size <= 2000)
         view.update([Observation(number, params, "completed", (loss,), constraints=(size - 2000,))])
     assert sum(feasible) >= 8
