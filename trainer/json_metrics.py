@@ -44,4 +44,5 @@ def _json(value: Any, convert_float: Converter) -> Any:
             return [item for one in value if (item := _json(one, convert_float)) is not NOT_JSON]
         case _:
             is_scalar = hasattr(value, "item") and getattr(value, "size", 1) == 1
-            return _json(value.item(), convert_float) if is_scalar else NOT_JSON
+            item = value.item() if is_scalar else value
+            return _json(item, convert_float) if type(item) is not type(value) else NOT_JSON

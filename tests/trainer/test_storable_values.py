@@ -50,6 +50,11 @@ def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_nam
     assert dropped == ["d"]
 
 
+def test_a_number_that_is_no_python_number_is_dropped() -> None:
+    """The item of NumPy's long double is one again."""
+    assert json_metrics({"a": np.longdouble(1), "b": np.float16(0.5)}) == ({"b": 0.5}, ["a"])
+
+
 def test_metrics_have_no_text_that_a_database_cannot_store() -> None:
     values, _ = json_metrics({"\ud800": "a\0b", "nested": [{"c": "\udcff"}]})
     assert values == {"?": "a?b", "nested": [{"c": "?"}]}

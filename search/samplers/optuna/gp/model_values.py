@@ -29,20 +29,20 @@ TINY = 2.0**-24
 
 
 def with_model_values(
-    trials: Sequence[FrozenTrial], signs: NDArray[np.int_], log_offset: float | None = None
+    trials: Sequence[FrozenTrial], signs: NDArray[np.int_], offset: float | None = None
 ) -> list[FrozenTrial]:
     """The completed trials with values and violations for the model; none if these tell nothing.
 
     They tell nothing if all are equal, or if all trials violate a constraint by the same amount.
-    `signs` times the values of the objectives are losses. With `log_offset` it is added to the only one, and the
-    logarithms are learned.
+    `signs` times the values of the objectives are losses. With `offset`, as of `log_offset`, it is added to the
+    only one, and the logarithms are learned.
     """
     values = np.array([trial.values for trial in trials])
     violations = np.array([list(trial.constraints.values()) for trial in trials])
     equal_violations = (violations == violations[0]).all(axis=0)
     if ((violations[0] > 0) & equal_violations).any() or (equal_violations.all() and _are_equal(values)):
         return []
-    values = values if log_offset is None else signs * np.log(signs * values + log_offset)
+    values = values if offset is None else signs * np.log(signs * values + offset)
     values = _scaled(_without_constant(values))
     violations = _scaled(_by_magnitude(_finite(violations)))
     return [
