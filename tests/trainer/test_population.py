@@ -1,5 +1,6 @@
 """A population on a real Ray: an exploited trial continues with its donor's weights and other params."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,12 @@ def test_an_exploited_trial_trains_on_with_the_donors_weights_and_its_new_params
 
     storage = Path(best["checkpoint"]["uri"]).parents[2]
     kept = {one["checkpoint"]["uri"] for one in (best, second, third, worst)}
-    until(lambda: {str(path) for path in storage.rglob("checkpoint_*") if path.is_dir()} == kept, "no more is kept")
+    until(lambda: checkpoints_below(storage) == kept, "no more is kept")
+
+
+def checkpoints_below(folder: Path) -> set[str]:
+    """Also while directories are removed, at which `Path.rglob` fails."""
+    return {found for found, _, _ in os.walk(folder) if Path(found).name.startswith("checkpoint_")}
 
 
 def trials_of(api: Api, name: str) -> list[dict[str, Any]]:
