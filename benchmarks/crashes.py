@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks.harness.ratios import geometric_mean
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
-from search.samplers.optuna.conversion import distributions_of
+from search.samplers.optuna.conversion import distributions_of, from_optuna
 from search.space.space import Space
 from search.study import Study, StudyView
 
@@ -127,11 +127,13 @@ def by_paceline(sampler: str, task: CrashingTask, seed: int, trials: int) -> lis
 def by_optuna(
     sampler: Callable[..., optuna.samplers.BaseSampler], task: CrashingTask, seed: int, trials: int
 ) -> list[float | None]:
-    distributions = distributions_of(Space.model_validate(task.space))
+    space = Space.model_validate(task.space)
+    distributions = distributions_of(space)
     study, losses = optuna.create_study(sampler=sampler(seed=seed)), list[float | None]()
     for _ in range(trials):
         trial = study.ask(distributions)
-        losses.append(loss := task.loss(trial.params))
+        params = {name: from_optuna(space.root[name], value) for name, value in trial.params.items()}
+        losses.append(loss := task.loss(params))
         if loss is None:
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:
