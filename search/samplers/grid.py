@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, JsonValue
 
-from search.mistakes import Mistake, listed
+from search.mistakes import Mistake
 from search.problem import Observation, Problem, SpaceExhausted
 from search.samplers.sampler import Sampler, Source
 from search.space.axes import Values
@@ -108,7 +108,7 @@ def all_values(space: Space) -> dict[str, Sequence[Scalar]]:
 
 def _mistakes_in(space: Space, name: str, values: Sequence[Scalar]) -> list[Mistake]:
     if name not in space.root:
-        return [Mistake((), f"unknown parameter; the space has {listed(space.root)}")]
+        return [Mistake((), space.unknown_parameter)]
     if not values:
         return [Mistake((), "must have at least one value")]
     repeated = repetitions(values)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from search.mistakes import Mistake, listed
+from search.mistakes import Mistake
 from search.space.axes import TooEntangled, joined
 from search.space.conditions import Condition
 from search.space.scalars import shown
@@ -35,7 +35,7 @@ def _mistakes_in_entries(space: Space) -> Iterator[Mistake]:
             yield Mistake((index,), "must name at least one parameter")
         for name, condition in entry.items():
             if name not in space.root:
-                yield Mistake((index, name), f"unknown parameter; the space has {listed(space.root)}")
+                yield Mistake((index, name), space.unknown_parameter)
             else:
                 for message in mistakes_in_condition(space.root[name], name, condition):
                     yield Mistake((index, name), message)

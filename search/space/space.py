@@ -86,14 +86,15 @@ class Space(RootModel[dict[str, Parameter]]):
 
     def mistakes_in(self, params: Mapping[str, Any]) -> list[Mistake]:
         """Why `params` are not a configuration of this space; empty if they are one."""
-        mistakes = [Mistake((name,), self._unknown) for name in params if name not in self.root]
+        mistakes = [Mistake((name,), self.unknown_parameter) for name in params if name not in self.root]
         mistakes += self._mistakes_in_known(params)
         if not mistakes and (entry := self.forbids(params)) is not None:
             return [Mistake((), f"is forbidden: {in_words(self._forbidden[entry])}")]
         return mistakes
 
     @cached_property
-    def _unknown(self) -> str:
+    def unknown_parameter(self) -> str:
+        """What is wrong with a name that no parameter has."""
         return f"unknown parameter; the space has {listed(self.root)}"
 
     def _mistakes_in_known(self, params: Mapping[str, Any]) -> Iterator[Mistake]:

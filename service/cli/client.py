@@ -64,14 +64,15 @@ class Client:
     """Every method raises Unreachable and Refused. `token` is needed only where the service asks for one."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self.url = without_password(url.rstrip("/"))
+        address = url.rstrip("/")
+        self.url = without_password(address)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # A proxy from the environment cannot reach loopback addresses.
         parts = urlsplit(self.url)
         trust_env = parts.hostname not in LOOPBACK
         verify = parts.scheme == "https"  # loading the certificates takes longer than a call
         self._http = httpx.Client(
-            base_url=url.rstrip("/"), headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
+            base_url=address, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
         )
 
     def __enter__(self) -> Self:

@@ -29,8 +29,7 @@ class RepeatedFailure:
     @property
     def is_conclusive(self) -> bool:
         """Whether `count` reaches the limit of FAILURES_TO_GIVE_UP."""
-        lost_while_running = self.first.kind is FailureKind.LOST and self.first.began
-        return not lost_while_running and self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
+        return self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
 
 
 def repeated_failure(failures: Sequence[Failure]) -> RepeatedFailure | None:

@@ -9,6 +9,7 @@ from trainer.wire import Kind, RuntimeEnv, Trainer
 
 RESERVED = ("PACELINE_", "RAY_AUTH_")
 """How the variables begin that hold an agent's or a worker's own access."""
+RESERVED_IN_WORDS = " or ".join(RESERVED)
 
 LOOKS_SECRET = re.compile(
     r"(^|_)(AUTH|CRED(ENTIAL)?S?|KEY|PASS(PHRASE|WD|WORD)?|PWD|SECRETS?|TOKEN)(_|$)"
@@ -26,7 +27,7 @@ LOOKS_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{16,}")
 
 BY_AGENT = "Let the agent give it: trainer.secrets: {{{0}: {{from_agent_env: {0}}}}}"
 UNDER_OTHER_NAME = (
-    "Let the agent give it under a name that does not begin with PACELINE_ or RAY_AUTH_: "
+    f"Let the agent give it under a name that does not begin with {RESERVED_IN_WORDS}: "
     "trainer.secrets: {NAME: {from_agent_env: NAME}}"
 )
 BY_NODES = "Let the nodes give it, in pip's configuration or a netrc file"
@@ -43,9 +44,9 @@ def mistakes_in_secrets(trainer: Trainer) -> Iterator[Mistake]:
         if name in trainer.env:
             yield Mistake(path, "is also in trainer.env; keep one of the two")
         if name.upper().startswith(RESERVED):
-            yield Mistake(path, f"must not begin with {' or '.join(RESERVED)}")
+            yield Mistake(path, f"must not begin with {RESERVED_IN_WORDS}")
         if (source.from_agent_env or "").upper().startswith(RESERVED):
-            reason = f"begins with {' or '.join(RESERVED)}, and no agent gives such a variable"
+            reason = f"begins with {RESERVED_IN_WORDS}, and no agent gives such a variable"
             yield Mistake((*path, "from_agent_env"), reason)
 
 

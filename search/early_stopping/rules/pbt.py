@@ -10,7 +10,7 @@ from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrial, PausedTrials
 from search.early_stopping.rule import MAX_COUNT, StoppingRule
 from search.early_stopping.rules.pbt_explore import Explore, explored
-from search.mistakes import Mistake, listed
+from search.mistakes import Mistake
 from search.space.scalars import shown
 from search.space.space import Params, Space
 
@@ -61,7 +61,7 @@ class Pbt(StoppingRule):
         """Paths start at the rule."""
         for index, name in enumerate(self.perturb or ()):
             if name not in space.root:
-                yield Mistake(("perturb", index), f"unknown parameter; the space has {listed(space.root)}")
+                yield Mistake(("perturb", index), space.unknown_parameter)
 
     @property
     def pauses(self) -> bool:

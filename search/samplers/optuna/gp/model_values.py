@@ -42,8 +42,7 @@ def with_model_values(
     equal_violations = (violations == violations[0]).all(axis=0)
     if ((violations[0] > 0) & equal_violations).any() or (equal_violations.all() and _are_equal(values)):
         return []
-    values = values if offset is None else signs * np.log(signs * values + offset)
-    values = _scaled(_without_constant(values))
+    values = _scaled(_without_constant(signs * with_logarithms(signs * values, offset)))
     violations = _scaled(_by_magnitude(_finite(violations)))
     return [
         frozen_trial(
@@ -76,6 +75,11 @@ def log_offset(losses: Array, drawn: int) -> float | None:
     distances = finite - finite.min()
     unit = np.quantile(distances, UNIT_SHARE, method="higher") or distances[distances > 0].min()
     return float(unit - finite.min())
+
+
+def with_logarithms(losses: Array, offset: float | None) -> Array:
+    """Those of the losses with the offset of `log_offset`, or the losses if there is none."""
+    return losses if offset is None else np.log(losses + offset)
 
 
 def _quartiles_differ(amounts: Array, span: float) -> bool:

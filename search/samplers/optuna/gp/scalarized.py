@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from search.samplers.optuna.gp.losses import Array, bounded
-from search.samplers.optuna.gp.model_values import log_offset
+from search.samplers.optuna.gp.model_values import log_offset, with_logarithms
 
 VOLUME_TRIALS = {1: math.inf, 2: math.inf, 3: 60, 4: 25}
 """By the number of objectives, up to how many trials the volume's gain takes less than about two seconds. With five it
@@ -32,15 +32,11 @@ def scalarized(losses: Array, weights: Array, drawn: int) -> Array:
     Each objective counts from its least loss to its largest one that is not FAR above the median; by its logarithm, if
     the first `drawn` trials differ by orders of magnitude.
     """
-    units = np.column_stack([_from_0_to_1(bounded(_by_magnitude(one, drawn), FAR)) for one in losses.T])
+    columns = [with_logarithms(one, log_offset(one, drawn)) for one in losses.T]
+    units = np.column_stack([_from_0_to_1(bounded(column, FAR)) for column in columns])
     weighted = weights * units
     total: Array = weighted.max(axis=1) + SUM_SHARE * weighted.sum(axis=1)
     return total
-
-
-def _by_magnitude(losses: Array, drawn: int) -> Array:
-    offset = log_offset(losses, drawn)
-    return losses if offset is None else np.log(losses + offset)
 
 
 def _from_0_to_1(losses: Array) -> Array:
