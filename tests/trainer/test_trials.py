@@ -57,27 +57,6 @@ def test_a_stop_decided_on_a_report_ends_all_ranks_at_that_report(service: FakeS
     assert len(service.reports[trial]) == 3
 
 
-@pytest.mark.parametrize("then", ["returns", "fails"])
-def test_a_function_that_catches_its_stop_has_stopped_at_that_report(
-    service: FakeService, add: Add, record: Path, then: str
-) -> None:
-    trial = add("catch_everything", config={"then": then})
-    service.decide = stop_at(trial, 1)
-    assert service.finished(trial).outcome == Outcome.STOPPED
-    assert lines(record, 0)[0] == "caught 2"
-    assert [report.metrics for report in service.reports[trial]][:2] == [{"epoch": 1}, {"epoch": 2}]
-    assert "must raise it again" in service.log(trial)
-
-
-@pytest.mark.parametrize("reuse_workers", [True, False])
-def test_metrics_of_numpy_are_reported_beside_checkpoints(service: FakeService, add: Add, reuse_workers: bool) -> None:
-    """Ray Train cannot write them to the snapshot that it makes of each checkpoint."""
-    trial = add("save_with_values_of_numpy", trainer={"reuse_workers": reuse_workers})
-    finish = service.finished(trial)
-    assert finish.outcome == Outcome.COMPLETED, finish.error
-    assert [report.metrics for report in service.reports[trial]] == [{"epoch": 1, "loss": 0.5, "nan": "NaN"}] * 2
-
-
 @pytest.mark.parametrize("reuse_workers", [True, False])
 def test_the_end_of_an_attempt_tells_its_seconds_by_phase(service: FakeService, add: Add, reuse_workers: bool) -> None:
     spec = {"reuse_workers": reuse_workers}

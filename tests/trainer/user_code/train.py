@@ -46,16 +46,6 @@ def report_steps(config: dict[str, Any]) -> None:
     write_down(config, "end")
 
 
-def catch_everything(config: dict[str, Any]) -> None:
-    for step in range(1, 6):
-        try:
-            ray.train.report({"epoch": step})
-        except BaseException:  # noqa: BLE001 - what a careless user writes
-            write_down(config, "caught", step)
-    if config["then"] == "fails":
-        raise ValueError("after the end")
-
-
 def say_who(config: dict[str, Any]) -> None:
     write_down(config, "pid", os.getpid(), "modules", ",".join(m for m in ("trainer", "service") if m in sys.modules))
     write_down(config, "forked", "--fork-server" in Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0"))
@@ -170,14 +160,6 @@ def save(config: dict[str, Any]) -> None:
         write_down(config, "step", step)
         time.sleep(config.get("pause", 0))
         save_shard(step)
-
-
-def save_with_values_of_numpy(config: dict[str, Any]) -> None:
-    metrics = {"epoch": np.int64(1), "loss": np.float32(0.5), "array": np.ones(3), "blob": b"\xff", "nan": float("nan")}
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "model").write_text("1")
-        for _ in range(2):
-            ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
 
 
 def save_shard(step: int, **arguments: Any) -> None:

@@ -154,3 +154,8 @@ def _ready(port: int) -> bool:
         return httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def open_to_others(directory: Path) -> set[Path]:
+    paths = {path for path in (directory, *directory.rglob("*")) if not path.is_symlink()}
+    return {path for path in paths if path.stat().st_mode & 0o077}

@@ -14,7 +14,7 @@ from rich.console import Console
 from service.cli.client import Client
 from service.cli.terminal import console, terminal_tables, watch
 from service.stack.ports import free_port
-from tests.unit.cli.conftest import SPEC, Run, external, finish_one, serve, serving, submitted
+from tests.unit.cli.conftest import SPEC, Run, external, finish_one, open_to_others, serve, serving, submitted
 
 pytestmark = pytest.mark.slow
 
@@ -324,35 +324,6 @@ def test_every_command_has_help_and_there_is_a_version(run: Run) -> None:
     assert run("--version").out.startswith("paceline ")
 
 
-def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
-    elsewhere = tmp_path / "elsewhere.db"
-    elsewhere.touch(0o644)
-    monkeypatch.setenv("PACELINE_DATABASE_URL", f"sqlite:///{elsewhere}")
-    assert run("token", "create", "alice", "--role", "read").out.startswith("pl_")
-    assert open_to_others(tmp_path) == set()
-    assert run("token", "create", "alice").code == 2
-    assert "never    never" in re.sub(r" +", "    ", run("token", "ls").out)
-    assert run("token", "rotate", "alice", "--overlap", "1h", "--lifetime", "90d").out.startswith("pl_")
-    assert re.search(r"alice +read +\d{4}-[-\d]+ \d\d:\d\d +\d{4}-[-\d]+ \d\d:\d\d +never", run("token", "ls").out)
-    assert "no token 'bob'" in run("token", "rotate", "bob").err
-    assert "90d, 12h, 30m or 45s" in run("token", "create", "bob", "--lifetime", "soon").err
-    assert "must be longer than 0" in run("token", "create", "bob", "--lifetime", "0d").err
-    assert "must not be empty" in run("token", "create", " ").err
-    assert run("token", "rm", "alice").code == 0
-    assert "alice" not in run("token", "ls").out
-    assert "no token 'alice'" in run("token", "rm", "alice").err
-
-
-def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
-    token = run("token", "create", "alice", "--role", "read").out.strip()
-    with serving(tmp_path, PACELINE_REQUIRE_TOKENS="1") as url:
-        assert "`paceline token create`" in run("ls", "--url", url).err
-        monkeypatch.setenv("PACELINE_TOKEN", token)
-        assert run("ls", "--url", url).code == 0
-
-
 @pytest.mark.parametrize(
     ("host", "env", "otherwise"),
     [
@@ -395,11 +366,6 @@ def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None
         assert open_to_others(tmp_path) == {checkpoints, checkpoints / "rank-0.log"}
         assert {"paceline.db", "paceline.db-wal", "lease-key"} <= {path.name for path in tmp_path.iterdir()}
     assert Path("/etc/hostname").stat().st_mode & 0o004
-
-
-def open_to_others(directory: Path) -> set[Path]:
-    paths = {path for path in (directory, *directory.rglob("*")) if not path.is_symlink()}
-    return {path for path in paths if path.stat().st_mode & 0o077}
 
 
 def test_an_agent_refuses_a_misspelled_switch(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.slot.attempt.ray_failures import classify, undelivered
 from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
-from trainer.slot.attempt.stuck_ranks import find_stuck
+from trainer.slot.attempt.stuck_ranks import StuckSearch
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.timers import Timers
 from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
@@ -66,9 +66,6 @@ class Attempt:
     concludes the attempt.
     """
 
-    stuck_check_seconds = 5.0
-    """Once a rank has returned, the others are asked so often whether they wait for it."""
-
     def __init__(
         self,
         assignment: Assignment,
@@ -93,7 +90,7 @@ class Attempt:
         self.validations = Validations(assignment.trainer.validation, self._validate, release, note)
         self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
         self._deciding_sequence: int | None = None
-        self._stuck_search: asyncio.Task[None] | None = None
+        self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self._end_as_stuck)
         self._timers = Timers(loop)
         self._loop = loop
         self._runner = runner
@@ -217,12 +214,11 @@ class Attempt:
             await self.ranks.find_dead(self._runner.actors())
             # The others may wait for this rank, and never end.
             self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
-        elif self._stuck_search is None:
-            self._stuck_search = self._loop.create_task(self._end_if_stuck())
+        else:
+            self.stuck_search.begin()
 
-    async def _end_if_stuck(self) -> None:
-        if failure := await find_stuck(self.ranks, self.barrier.made, self.state, self.stuck_check_seconds):
-            self.end_now(Stuck(failure))
+    def _end_as_stuck(self, failure: Failure) -> None:
+        self.end_now(Stuck(failure))
 
     def checkpoint_saved(self, sequence: int, path: str) -> str:
         """All ranks have saved the checkpoint of this report. Returns its URI. From any thread."""

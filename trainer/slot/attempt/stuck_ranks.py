@@ -4,7 +4,7 @@ A report of Ray Train's returns when all ranks have made it, and waits without e
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ray.exceptions import RayError
@@ -17,23 +17,41 @@ from trainer.worker.failures import USER_ERROR, Failure
 ANSWER_SECONDS = 5.0
 
 
-async def find_stuck(
-    ranks: Ranks, made: Mapping[int, int], state: AttemptState, check_seconds: float
-) -> Failure | None:
-    """Ask the ranks that still train, again and again, until one waits in vain; None once the attempt is to end.
+class StuckSearch:
+    """Asks the ranks that still train, once another one has returned, until one waits in vain: `end` gets the failure.
 
     `made` is how many reports each rank has made.
     """
-    await asyncio.sleep(check_seconds)  # the others usually return soon, too
-    while state.is_running and not state.is_concluded:
-        returned = {rank: made.get(rank, 0) for rank in ranks.returned}
-        for rank in ranks.silent:
-            number = await _waiting_report_of(ranks.started[rank].actor)
+
+    check_seconds = 5.0
+
+    def __init__(
+        self, ranks: Ranks, made: Mapping[int, int], state: AttemptState, end: Callable[[Failure], None]
+    ) -> None:
+        self._ranks, self._made, self._state, self._end = ranks, made, state, end
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Unless it has begun. It lasts until the attempt is to end."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._search())
+
+    async def _search(self) -> None:
+        await asyncio.sleep(self.check_seconds)  # the others usually return soon, too
+        while self._state.is_running and not self._state.is_concluded:
+            if failure := await self._find():
+                self._end(failure)
+                return
+            await asyncio.sleep(self.check_seconds)
+
+    async def _find(self) -> Failure | None:
+        returned = {rank: self._made.get(rank, 0) for rank in self._ranks.returned}
+        for rank in self._ranks.silent:
+            number = await _waiting_report_of(self._ranks.started[rank].actor)
             for other, count in sorted(returned.items()):
                 if number is not None and number >= count:
                     return _waits_in_vain(rank, other)
-        await asyncio.sleep(check_seconds)
-    return None
+        return None
 
 
 async def _waiting_report_of(worker: Any) -> int | None:

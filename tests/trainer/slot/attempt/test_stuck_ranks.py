@@ -34,7 +34,7 @@ class PlayedWorker:
 
 def starts(one: Played, waiting_report: int | None) -> PlayedWorker:
     """Rank 1 starts."""
-    one.attempt.stuck_check_seconds = 0.01
+    one.attempt.stuck_search.check_seconds = 0.01
     worker = PlayedWorker(waiting_report)
     one.attempt.worker_started(1, WorkerStarted(**{**vars(STARTED), "actor": worker}))
     return worker

@@ -1,0 +1,42 @@
+"""Reports on a real Ray that Ray Train alone cannot handle, or that the training function does not obey."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.fake_service import FakeService
+from trainer.wire import Answer, Decision, Outcome
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+CODE = Path(__file__).parent / "user_code" / "reports.py"
+
+
+def add(service: FakeService, function: str, config: dict[str, Any], **trainer: Any) -> str:
+    """Queue a trial of two workers; returns its id."""
+    package = service.add_package(CODE.read_text())
+    spec = {"entrypoint": f"train:{function}", "package": package, "scaling": {"num_workers": 2}, **trainer}
+    return service.add_trial(spec, config)
+
+
+@pytest.mark.parametrize("then", ["returns", "fails"])
+def test_a_function_that_catches_its_stop_has_stopped_at_that_report(
+    service: FakeService, record: Path, then: str
+) -> None:
+    trial = add(service, "catch_everything", {"then": then, "record": str(record)})
+    stop = Answer(decision=Decision.STOP, reason="cannot hold the pace")
+    service.decide = lambda of, report: stop if (of, report.sequence) == (trial, 1) else Answer()
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    assert record.read_text().startswith("caught 2\n")
+    assert [report.metrics for report in service.reports[trial]][:2] == [{"epoch": 1}, {"epoch": 2}]
+    assert "must raise it again" in service.log(trial)
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_metrics_of_numpy_are_reported_beside_checkpoints(service: FakeService, reuse_workers: bool) -> None:
+    """Ray Train cannot write them to the snapshot that it makes of each checkpoint."""
+    trial = add(service, "save_with_values_of_numpy", {}, reuse_workers=reuse_workers)
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert [report.metrics for report in service.reports[trial]] == [{"epoch": 1, "loss": 0.5, "nan": "NaN"}] * 2
