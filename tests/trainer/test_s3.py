@@ -21,6 +21,9 @@ from trainer.agent.slot_pool import IDLE_SLOT_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
+LAST_CALLS = 25
+"""To the bucket, which are shown when a test fails."""
+
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory, sqlite: Path, ray_address: str, bucket: S3Server) -> Iterator[Api]:
@@ -65,8 +68,9 @@ def wait_for_newest_only(s3: S3Server, folder: str, newest: str) -> None:
     wanted = {f"{folder}trial-0-attempt-1/{name}/shard-{rank}" for rank in (0, 1)}
     with contextlib.suppress(AssertionError):
         until(lambda: set(shards(s3, folder)) == wanted, "only the newest is kept")
-    calls = [one for one in s3.answers if name in one or "delete" in one]
-    assert set(shards(s3, folder)) == wanted, "\n".join(calls)
+    last = "\n".join(s3.answers[-LAST_CALLS:])
+    times = f"now {time.monotonic():.3f}, deletions from {s3.deletes_from:.3f}, {len(s3.answers)} calls"
+    assert set(shards(s3, folder)) == wanted, f"{last}\n{times}"
 
 
 def denies_completing_the_third() -> Callable[[str, str], bool]:

@@ -14,6 +14,9 @@ from service.cli.terminal.live_table import live_table
 from service.cli.terminal.progress import TrialProgress
 
 POLL_SECONDS = 0.5
+MLFLOW_SECONDS = 5.0
+"""How long after its end an experiment's page in MLflow may take to appear, on a machine that is busy."""
+
 STATUS_LINE_SECONDS = 10
 MIN_ROWS, MAX_ROWS = 3, 16
 OTHER_LINES = 12
@@ -81,5 +84,18 @@ def _follow_plain(client: Client, experiment: Json, progress: TrialProgress, con
 def _summary(client: Client, experiment: Json, progress: TrialProgress) -> Iterator[tuple[str, str]]:
     yield from progress_view.summary(experiment, progress)
     yield "API", f"{client.url}/v1/experiments/{experiment['name']}"
-    if experiment.get("mlflow_url"):
-        yield "MLflow", experiment["mlflow_url"]
+    if page := mlflow_page(client, experiment):
+        yield "MLflow", page
+
+
+def mlflow_page(client: Client, experiment: Json) -> str | None:
+    """Return the address of an ended experiment's page; where there is none yet, MLflow's, and why. None: no MLflow."""
+    server, deadline = client.readiness()["mlflow_url"], time.monotonic() + MLFLOW_SECONDS
+    page: str | None = experiment["mlflow_url"]
+    while server and not page and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        experiment = client.experiment(experiment["id"])
+        page = experiment["mlflow_url"]
+    if page or not server:
+        return page
+    return f"{server} has no page of it yet: {experiment['mlflow_error'] or 'its events are still being written'}"

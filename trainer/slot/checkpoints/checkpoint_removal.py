@@ -20,7 +20,7 @@ LAST_RETRY_SECONDS = 1.0
 """The time between the last tries, of a remover that closes."""
 
 Task = Callable[[], bool | None]
-"""False: it failed and is tried again."""
+"""False, or any exception: it failed and is tried again."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class DirectoryRemover(threading.Thread):
 
     def run(self) -> None:
         while (task := self._next()) is not None:
-            if task() is False and self._delays:
+            if not _succeeds(task) and self._delays:
                 self._retries.append(RemovalRetry(task, time.monotonic() + self._delays[0]))
             self._tasks.task_done()
         while self._retry_all() and (left := self._end - time.monotonic()) > 0:
@@ -96,13 +96,13 @@ class DirectoryRemover(threading.Thread):
         for retry in self._retries:
             if retry.due_at > now:
                 left.append(retry)
-            elif retry.task() is False and retry.failures < len(self._delays):
+            elif not _succeeds(retry.task) and retry.failures < len(self._delays):
                 left.append(RemovalRetry(retry.task, now + self._delays[retry.failures], retry.failures + 1))
         self._retries = left
 
     def _retry_all(self) -> bool:
         """Return whether something has failed again."""
-        self._retries = [one for one in self._retries if one.task() is False]
+        self._retries = [one for one in self._retries if not _succeeds(one.task)]
         return bool(self._retries)
 
     def _drop_retries(self, of: Removal) -> None:
@@ -113,6 +113,14 @@ class DirectoryRemover(threading.Thread):
         self._end = time.monotonic() + seconds
         self._tasks.put(None)
         self.join(seconds)
+
+
+def _succeeds(task: Task) -> bool:
+    try:
+        return task() is not False
+    except Exception:  # the thread must live on, whatever a file system raises
+        logger.exception("something that is no longer needed could not be removed")
+        return False
 
 
 def delete_directory(uri: str) -> None:

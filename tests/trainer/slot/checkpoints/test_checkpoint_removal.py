@@ -70,6 +70,23 @@ def test_a_directory_that_is_saved_anew_under_its_name_is_not_removed_any_more(
     assert [one.name for one in storage.iterdir()] == ["new"]
 
 
+def test_an_error_that_no_file_system_should_raise_is_logged_and_the_removals_go_on(
+    storage: Path, remover: DirectoryRemover, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [RuntimeError("not today"), RuntimeError("nor now")]
+
+    def fails_twice() -> None:
+        if errors:
+            raise errors.pop()
+
+    come_back(storage)
+    remover.run_soon(fails_twice)
+    remover.remove(str(storage / "old"))
+    until(lambda: not remover.has_work, "both are done")
+    assert not (storage / "old").exists()
+    assert "not today" in caplog.text
+
+
 def test_a_remover_that_closes_tries_once_more(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
     remover = DirectoryRemover(retry_seconds=[1000])
     remover.start()
