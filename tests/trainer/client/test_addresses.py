@@ -150,3 +150,14 @@ def test_announced_addresses_that_may_be_another_service_or_are_not_encrypted_ar
     local = ServiceAddresses("http://127.0.0.1:8000")
     local.announce(["http://127.0.0.1:8001"])
     assert local.has_others
+
+
+@pytest.mark.parametrize("how", ["refused", "answers 503"])
+def test_a_password_in_an_address_is_in_no_message(service: FakeService, how: str) -> None:
+    service.away = True
+    with refused() as silent:
+        address = silent if how == "refused" else service.url
+        client = ServiceClient(address.replace("//", "//user:secret@"), None)
+        with pytest.raises(ServiceUnreachable, match=address.removeprefix("http://")) as raised:
+            client.get("/v1/experiments")
+    assert "secret" not in str(raised.value)
