@@ -1,9 +1,10 @@
 """Early stopping: which trials are stopped or paused, and why."""
 
 from search.early_stopping.decision import Release, Verdict
-from search.early_stopping.history import AT_END, COMPLETED, UNCOMPARED, History, MetricReport, Peer, Peers, Standing
+from search.early_stopping.history import AT_END, COMPLETED, UNCOMPARED, History, MetricReport
 from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.paused_trials import PausedTrial, PausedTrials
+from search.early_stopping.peers import Peer, Peers, Standing
 from search.early_stopping.registry import RULES, EarlyStoppingSpec
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.standalone_rules import NoneSpec

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from search.early_stopping.history import Peer, Peers
+from search.early_stopping.peers import Peer, Peers
 from search.numbers_in_messages import distinct_texts
 from search.problem import Direction
 from search.space.space import Params

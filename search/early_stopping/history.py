@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from search.early_stopping.peers import Peers
 from search.problem import Direction
 
 ALL = 0
@@ -50,34 +51,6 @@ class MetricReport:
 
     def is_worse(self, value: float, than: float) -> bool:
         return value < than if self.direction == "maximize" else value > than
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The number of trials in a pool, and of those with a better value than a given one."""
-
-    count: int
-    better_count: int
-
-
-@dataclass(frozen=True)
-class Peer:
-    """Another trial's value at a milestone."""
-
-    number: int
-    value: float
-
-
-class Peers(Protocol):
-    """The other trials of a pool at a milestone. A rule queries only what it needs, because there may be thousands."""
-
-    def count(self) -> int: ...
-
-    def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
-        """With a number, trials that tie and have a lower number count as better."""
-
-    def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
-        """At most `count` peers from rank `first`, where the best has rank 0. Ties have a fixed order."""
 
 
 class History(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 
 from search.early_stopping.history import AT_END, COMPLETED
-from search.early_stopping.ranked_peers import RankedPeers, Ranking
+from search.early_stopping.peers import Peers, Ranking
 from search.early_stopping.rule import Rule
 from search.problem import Direction
 
@@ -59,10 +59,10 @@ class InMemoryTrialHistory:
     def reach(self, milestone: int, value: float, pool: int) -> bool:
         return self.history.reach(self.number, milestone, value, pool)
 
-    def peers(self, milestone: int, pool: int) -> RankedPeers:
+    def peers(self, milestone: int, pool: int) -> Peers:
         own = self.history.reached[self.number].get(milestone)
         ranking = self.history.rankings[milestone, pool]
-        return RankedPeers(ranking, bisect_left(ranking, (own[0], self.number)) if own and own[1] == pool else None)
+        return Peers(ranking, bisect_left(ranking, (own[0], self.number)) if own and own[1] == pool else None)
 
     def curve(self, number: int | None = None) -> Mapping[int, float]:
         return self.history.curves[self.number if number is None else number]

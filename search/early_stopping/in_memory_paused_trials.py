@@ -4,10 +4,9 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from search.early_stopping.history import Peer
 from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.paused_trials import PausedTrial
-from search.early_stopping.ranked_peers import RankedPeers, Ranking
+from search.early_stopping.peers import Peer, Peers, Ranking
 from search.problem import Direction
 from search.space.space import Params, Space
 
@@ -57,5 +56,5 @@ class InMemoryPausedTrials:
             for number, value in found
         ]
 
-    def peers(self, milestone: int, pool: int) -> RankedPeers:
-        return RankedPeers(self.history.rankings[milestone, pool], None)
+    def peers(self, milestone: int, pool: int) -> Peers:
+        return Peers(self.history.rankings[milestone, pool], None)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from search.early_stopping.history import Peer, Peers
+from search.early_stopping.peers import Peer, Peers
 from search.problem import Direction
 from search.space.space import Params, Space
 

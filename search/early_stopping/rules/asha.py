@@ -22,7 +22,7 @@ class Asha(SuccessiveHalving):
     """the last step of a trial that is not stopped: no rung is there or beyond"""
 
     @property
-    def rungs_end(self) -> int | None:
+    def last_step(self) -> int | None:
         return self.max_step
 
     def first_rung(self, pool: int) -> int:  # noqa: ARG002

@@ -69,7 +69,7 @@ class Hyperband(SuccessiveHalving):
         return milestone >= self.first_rung(pool)
 
     @property
-    def rungs_end(self) -> int | None:
+    def last_step(self) -> int | None:
         return self.max_step
 
     @cached_property

@@ -6,8 +6,9 @@ Of trials that tie, the older ones count as better. Otherwise each new one would
 from collections.abc import Iterator, Sequence
 
 from search.early_stopping.decision import Release, Verdict, compared, if_finite, numbers_of, peers_around
-from search.early_stopping.history import History, MetricReport, Peer, Peers
+from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
+from search.early_stopping.peers import Peer, Peers
 from search.early_stopping.rules.rungs import Rungs, cutoff_at
 from search.problem import Direction, sign_of
 

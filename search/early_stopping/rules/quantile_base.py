@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 from search.early_stopping.decision import Verdict, compared, if_finite, numbers_of, peers_around
-from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
+from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport
+from search.early_stopping.peers import Peer, Peers
 from search.early_stopping.rule import MAX_COUNT, StoppingRule
 from search.numbers_in_messages import counted
 

@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 from search.early_stopping.decision import peers_around
-from search.early_stopping.history import ALL, History, MetricReport, Peer, Peers, Standing
+from search.early_stopping.history import ALL, History, MetricReport
+from search.early_stopping.peers import Peer, Peers, Standing
 from search.early_stopping.rule import StoppingRule
 from search.numbers_in_messages import counted
 
@@ -36,15 +37,6 @@ class Rungs(StoppingRule):
         best = max(count // self.reduction_factor, 0 if self.pauses else 1)
         return min(best + self.extra_count, count)
 
-    @property
-    def rungs_end(self) -> int | None:
-        """The step at and beyond which there is no rung; None if there is no such step."""
-        return None
-
-    @property
-    def last_step(self) -> int | None:
-        return self.rungs_end
-
     def first_rung(self, pool: int) -> int:
         """The step of the pool's lowest rung; each further rung is at `reduction_factor` times the step."""
         raise NotImplementedError
@@ -70,7 +62,7 @@ class Rungs(StoppingRule):
 
     def rungs_up_to(self, report: MetricReport) -> Iterator[int]:
         """Those that the trial has come to, in order, with this report or before it."""
-        rung, end = self.first_recorded(self.pool_of(report.number, report.bracket)), self.rungs_end
+        rung, end = self.first_recorded(self.pool_of(report.number, report.bracket)), self.last_step
         while rung <= report.step and (end is None or rung < end):
             yield rung
             rung *= self.reduction_factor

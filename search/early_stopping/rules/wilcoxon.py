@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from search.early_stopping.decision import Verdict, compared
-from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport, Peer, Peers
+from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport
+from search.early_stopping.peers import Peer, Peers
 from search.early_stopping.rule import StoppingRule
 from search.problem import Direction, sign_of
 

@@ -10,7 +10,7 @@ from threading import Lock
 
 from cachetools import LRUCache
 
-from search.early_stopping.ranked_peers import RankedPeers, Ranking
+from search.early_stopping.peers import Peers, Ranking
 
 MAX_WEIGHT = 300_000
 """Of all cached experiments together, some 60 MB. A trial at a milestone weighs 1."""
@@ -56,11 +56,11 @@ class MilestoneTrials:
         reached = self._trials.get(number)
         return None if reached is None else reached[0]
 
-    def peers(self, pool: int, but: int | None = None) -> RankedPeers:
+    def peers(self, pool: int, but: int | None = None) -> Peers:
         """All trials of a pool, without the trial number `but`."""
         ranking, own = self._rankings[pool], None if but is None else self._trials.get(but)
         is_included = own is not None and own[1] == pool
-        return RankedPeers(ranking, bisect_left(ranking, (own[0], but)) if own and is_included else None)
+        return Peers(ranking, bisect_left(ranking, (own[0], but)) if own and is_included else None)
 
 
 @dataclass

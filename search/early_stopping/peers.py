@@ -1,11 +1,10 @@
-"""Peers that are held in memory as a sorted list."""
+"""The other trials that a rule compares a trial with, held in memory as a sorted list."""
 
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.early_stopping.history import Peer, Standing
 from search.problem import Direction
 
 Ranking = list[tuple[float, int]]
@@ -13,8 +12,27 @@ Ranking = list[tuple[float, int]]
 
 
 @dataclass(frozen=True)
-class RankedPeers:
-    """`Peers` from a ranking; `own` is the index of the trial that is compared with them, if it is in the ranking."""
+class Standing:
+    """The number of trials in a pool, and of those with a better value than a given one."""
+
+    count: int
+    better_count: int
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another trial's value at a milestone."""
+
+    number: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Peers:
+    """The other trials of a pool at a milestone. A rule queries only what it needs, because there may be thousands.
+
+    `own` is the index of the trial that is compared with them, if it is in the ranking.
+    """
 
     ranking: Ranking
     own: int | None
@@ -23,6 +41,7 @@ class RankedPeers:
         return len(self.ranking) - (self.own is not None)
 
     def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
+        """With a number, trials that tie and have a lower number count as better."""
         count = self.count()
         if number is not None:
             return Standing(count, self.standing(value, direction).better_count + self._older_count(value, number))
@@ -38,6 +57,7 @@ class RankedPeers:
         return last - first - (self.own is not None and first <= self.own < last)
 
     def ranked(self, direction: Direction, first: int, count: int) -> Sequence[Peer]:
+        """At most `count` peers from rank `first`, where the best has rank 0. Ties have a fixed order."""
         if direction == "minimize":
             others = self._ascending(first, count)
         else:
