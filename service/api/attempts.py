@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from service.api.http.bodies.body_reader import MAX_BODY_BYTES
 from service.api.http.bodies.json_body import JsonBody
-from service.api.http.body_size_limit import MAX_BODY_BYTES
 from service.api.http.dependencies import Ctx, LeaseToken, TrialId
 from service.api.http.headers import services_header
 from service.api.http.openapi_errors import problems
@@ -29,7 +29,7 @@ _FINISH = JsonBody(Finish)
 @router.post(REPORTS, openapi_extra=BODY.openapi)
 async def send_reports(request: Request, trial: TrialId, token: LeaseToken) -> Answer:  # noqa: ARG001 - for OpenAPI
     """What the training function reported, and what it is to do now. A repeat is harmless."""
-    return await serve_reports(request)  # `DirectRoute` has done so already
+    return await serve_reports(request)  # `DirectReports` has done so already
 
 
 @router.post("/v1/trials/{trial}/heartbeat", openapi_extra=_HEARTBEAT.openapi)

@@ -4,9 +4,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from service.api import reports
-from service.api.http.body_size_limit import RequestLimits
-from service.api.http.direct_routes import DirectRoute
-from service.api.http.error_precedence import look_up_lease
+from service.api.http.nul_in_url import NulInUrlRefusal
 from service.api.http.request_log import RequestLog
 from service.api.http.security.cross_origin import CrossOriginProtection
 
@@ -20,6 +18,6 @@ class RequestsLogged(Starlette):
 
 def add_middleware(app: Starlette) -> None:
     """Around what was added before. The application must have its state and its exception handlers."""
-    app.add_middleware(DirectRoute, reports.POST_REPORTS, reports.serve_reports, look_up_lease, app.exception_handlers)
-    app.add_middleware(RequestLimits)
+    app.add_middleware(reports.DirectReports, app.exception_handlers)
+    app.add_middleware(NulInUrlRefusal)
     app.add_middleware(CrossOriginProtection, app.state.context)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from service.operations.reports.curve import _storable
-from trainer.json_metrics import json_metrics
-from trainer.storable_values import is_storable_text, storable_float, storable_text
+from trainer.storable_values import is_storable_text, json_metrics, storable_float, storable_text
 from trainer.wire import LogChunk
 from trainer.worker.logs.log_follower import OutputFile
 from trainer.worker.logs.masker import Masker

@@ -29,11 +29,11 @@ from ray.train.v2._internal.execution import storage as ray_storage
 from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
 from ray.train.v2._internal.logging import patch_print
 
-from trainer.json_metrics import metrics_for_ray
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
 from trainer.ray_train.checkpoint_file_sizes import FileSizes, file_sizes
 from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
+from trainer.storable_values import metrics_for_ray
 
 OnReport = Callable[[dict[str, Any], str | None, FileSizes | None, dict[str, Any] | None], None]
 """Called with a report's metrics, the path of its checkpoint, if it has one that is saved already, the sizes of the

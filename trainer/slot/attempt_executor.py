@@ -163,7 +163,8 @@ class AttemptExecutor:
     def _fit(self, attempt: Attempt, runner: Runner) -> Assignment | None:
         """Run it and report the outcome: in case of success, while Ray still shuts the run down."""
         try:
-            self._download_package(attempt)
+            wanted, package = attempt.assignment.trainer.package, self._planner.package
+            package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
         except (ServiceUnreachable, CallRefused) as refusal:
             return self._finish_without_package(attempt, refusal)
         finished: list[Future[Assignment | None]] = []
@@ -198,11 +199,6 @@ class AttemptExecutor:
             self._state.is_closing = True
             attempt.abandon(failure)
             self._end_slot()
-
-    def _download_package(self, attempt: Attempt) -> None:
-        """Raises ServiceUnreachable and CallRefused."""
-        wanted = attempt.assignment.trainer.package
-        self._planner.package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
 
     def _finish(self, attempt: Attempt, error: BaseException | None) -> Assignment | None:
         """Deliver the rest of an attempt and its outcome; returns the next assignment, if there is one."""

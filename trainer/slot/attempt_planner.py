@@ -11,7 +11,6 @@ from trainer.ray_train.runners import RunPlan
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.dataset_server_start import dataset_server_starter
-from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
 from trainer.worker.rank_session import Job
 
@@ -64,7 +63,7 @@ class AttemptPlanner:
             is_cancelled=lambda: attempt.state.is_ending_now,
             on_success=on_success,
             start_dataset_server=dataset_server_starter(assignment, self.package, self.slot, key),
-            runtime_env=runtime_env_of(assignment.trainer.runtime_env, self.package.requirements),
+            runtime_env=self.package.runtime_env(assignment.trainer.runtime_env),
             torch_config=assignment.trainer.torch_config or {},
             on_start=attempt.group_starts,
             on_resize_possible=attempt.resize,

@@ -8,7 +8,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.assignment import Assignment
-from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
 from trainer.worker.datasets.dataset_server import DataPlan, DatasetServer
 from trainer.worker.datasets.datasets import DatasetsJob
@@ -46,7 +45,7 @@ def dataset_server_starter(
         has_secrets=bool(trainer.secrets),
     )
     cpus = trainer.workers.worker.get("CPU", 0.0)
-    asked_for = runtime_env_of(trainer.runtime_env, package.requirements)
+    asked_for = package.runtime_env(trainer.runtime_env)
     runtime_env = worker_runtime_env(trainer.env, {"num_workers": 1}, asked_for)
 
     def start(nodes: list[str]) -> Any:

@@ -2,7 +2,7 @@
 
 import logging
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
@@ -13,6 +13,8 @@ from trainer.package_files import REQUIREMENTS_FILE, requirements_in
 from trainer.slot.nodes.node_tasks import remove_folder, run_on_node
 
 logger = logging.getLogger("paceline")
+
+INSTALLERS = ("pip", "uv")
 
 
 class UserPackage:
@@ -35,6 +37,14 @@ class UserPackage:
             self.content, self.filename = ray.put(found.content), found.filename
             self.requirements = _requirements(found.content, found.filename)
 
+    def runtime_env(self, asked_for: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Ray's, for the workers of a trial. `asked_for` is `trainer.wire.RuntimeEnv` as JSON."""
+        fields = {name: value for name, value in (asked_for or {}).items() if value}
+        for name in INSTALLERS:
+            if name in fields:
+                fields[name] = _installed(fields[name], self.requirements)
+        return fields
+
     def remove_from(self, nodes: Iterable[str]) -> None:
         """Remove what has been unpacked on these Ray nodes, as far as they answer."""
         for node in nodes:
@@ -51,3 +61,10 @@ def _requirements(content: bytes, filename: str) -> list[str]:
         if REQUIREMENTS_FILE not in archive.namelist():
             return []
         return [requirement for _, requirement in requirements_in(archive.read(REQUIREMENTS_FILE))]
+
+
+def _installed(installer: Mapping[str, Any], requirements: Sequence[str]) -> dict[str, Any]:
+    """As Ray takes it: without what is not set."""
+    packages = [*installer["packages"], *(requirements if installer["from_package"] else ())]
+    options = {name: value for name, value in installer.items() if name != "from_package" and value is not None}
+    return {**options, "packages": packages}

@@ -5,9 +5,8 @@ from typing import Any
 
 import ray
 
-from trainer.json_metrics import json_metrics
 from trainer.phase_times import PhaseTimes
-from trainer.storable_values import storable_text
+from trainer.storable_values import json_metrics, storable_text
 from trainer.worker.logs.masker import Masker
 from trainer.worker.oom_counter import read_oom_kills
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import ray
 
-from trainer.json_metrics import json_metrics
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
+from trainer.storable_values import json_metrics
 from trainer.worker.failures import (
     Failure,
     headline,

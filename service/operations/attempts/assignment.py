@@ -28,18 +28,11 @@ class Claimant:
 
 
 @dataclass(frozen=True)
-class Assigned:
-    """The claimant has an attempt."""
-
-    assignment: Assignment
-
-
-@dataclass(frozen=True)
 class AttemptEnded:
     """The request had an attempt, which has ended since, or whose lease token is not known any more."""
 
 
-def earlier_answer(context: Context, session: Session, claimant: Claimant) -> Assigned | AttemptEnded | None:
+def earlier_answer(context: Context, session: Session, claimant: Claimant) -> Assignment | AttemptEnded | None:
     """Return what the same request was answered before; None for a new request."""
     attempt = attempt_by_request(session, claimant.holder, claimant.request_id)
     if attempt is None:
@@ -49,7 +42,7 @@ def earlier_answer(context: Context, session: Session, claimant: Claimant) -> As
         return AttemptEnded()
     trial = session.get_one(TrialRow, attempt.trial_id)
     experiment = session.get_one(ExperimentRow, attempt.experiment_id)
-    return Assigned(build_assignment(context, session, experiment, trial, attempt, token))
+    return build_assignment(context, session, experiment, trial, attempt, token)
 
 
 def build_assignment(

@@ -11,8 +11,7 @@ from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of
-from service.store.experiment_queue import startable_experiment_ids
-from service.store.experiments import experiments_with, may_run_trials
+from service.store.experiments import experiments_with, may_run_trials, startable_experiment_ids
 from service.store.tables import ExperimentRow
 from service.store.trials.trials import counts_by_status
 from trainer.wire import Kind, Node

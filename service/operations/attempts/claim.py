@@ -7,14 +7,13 @@ from contextlib import suppress
 from service.domain.placement import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
-from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, earlier_answer
+from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer
 from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.attempts import ASK_HOLDER
-from service.store.experiment_queue import startable_experiment_ids
-from service.store.experiments import experiments_with
+from service.store.experiments import experiments_with, startable_experiment_ids
 from service.store.lookup import experiment_named
 from service.store.trials.trials import counts_of_all
 from trainer.process_log.context import log_context
@@ -29,7 +28,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     with context.database.read() as session:
         earlier = earlier_answer(context, session, claimant)
     if earlier is not None:
-        return earlier.assignment if isinstance(earlier, Assigned) else None
+        return earlier if isinstance(earlier, Assignment) else None
     for experiment_id in _candidates(context, message.nodes):
         # A failed search ends its own experiment only.
         with suppress(ProposalFailed):

@@ -3,7 +3,7 @@
 import contextlib
 
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assignment import Claimant
+from service.operations.attempts.assignment import Claimant, earlier_answer
 from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
 from service.operations.attempts.capacity import is_first_in_line
@@ -12,7 +12,6 @@ from service.operations.attempts.next_trial import (
     NothingToRun,
     Outcome,
     ProposalFailed,
-    answered,
     assign,
     propose_ahead,
     try_assign,
@@ -59,7 +58,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
 
 def _try_next(context: Context, leased: LeasedAttempt, claimant: Claimant, *, is_repeat: bool) -> Outcome:
     """Assign the next trial in the transaction that freed the capacity."""
-    if is_repeat and (earlier := answered(context, leased.session, claimant)) is not None:
+    if is_repeat and (earlier := earlier_answer(context, leased.session, claimant)) is not None:
         return earlier
     if storage_error_of(leased.session, leased.attempt.holder) is not None:
         return NothingToRun()

@@ -15,7 +15,7 @@ from search.problem import SpaceExhausted
 from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assignment import Assigned, AttemptEnded, Claimant, build_assignment, earlier_answer
+from service.operations.attempts.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
@@ -23,8 +23,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
-from service.store.experiment_queue import startable_experiment_ids
-from service.store.experiments import lock_experiment
+from service.store.experiments import lock_experiment, startable_experiment_ids
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import resume_point
@@ -51,7 +50,7 @@ class NeedsProposal:
     target: ProposalTarget
 
 
-Outcome = Assigned | NothingToRun | NeedsProposal
+Outcome = Assignment | AttemptEnded | NothingToRun | NeedsProposal
 
 
 class ProposalFailed(Exception):
@@ -74,7 +73,7 @@ def assign(
         proposal = _propose(context, experiment_id, outcome.target.number)
         # Even without a proposal: there may be queued trials now.
         outcome = _try_assign(context, experiment_id, claimant, proposal)
-    return outcome.assignment if isinstance(outcome, Assigned) else None
+    return outcome if isinstance(outcome, Assignment) else None
 
 
 def try_assign(
@@ -115,13 +114,7 @@ def try_assign(
         )
     lease = context.lease_tokens.issue()
     attempt = _start_attempt(context, session, experiment, trial, claimant, lease, now)
-    return Assigned(build_assignment(context, session, experiment, trial, attempt, lease.token))
-
-
-def answered(context: Context, session: Session, claimant: Claimant) -> Assigned | NothingToRun | None:
-    """The outcome of the same request before; None if it has none yet. An attempt that has ended is not given again."""
-    earlier = earlier_answer(context, session, claimant)
-    return NothingToRun() if isinstance(earlier, AttemptEnded) else earlier
+    return build_assignment(context, session, experiment, trial, attempt, lease.token)
 
 
 def _is_outdated(session: Session, experiment: ExperimentRow, proposal: Proposal) -> bool:
@@ -167,11 +160,11 @@ def _try_assign(
                 return NothingToRun()
             outcome = try_assign(context, session, experiment, claimant, proposal, computed_ahead=computed_ahead)
             if isinstance(outcome, NothingToRun):  # the other call may have taken the last trial that could start
-                return answered(context, session, claimant) or outcome
+                return earlier_answer(context, session, claimant) or outcome
             return outcome
     except IntegrityError:
         with context.database.read() as session:
-            earlier = answered(context, session, claimant)
+            earlier = earlier_answer(context, session, claimant)
         if earlier is None:
             raise
         return earlier

@@ -13,7 +13,6 @@ from service.operations.early_stopping.exploit import exploit
 from service.operations.transitions import move_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
-from service.specification.models import ExperimentSpec
 from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, TrialRow
@@ -25,23 +24,17 @@ RULE_CHANGED = "early stopping was changed"
 _RELEASED = "paceline_released"
 
 
-def release(
-    session: Session,
-    experiment: ExperimentRow,
-    spec: ExperimentSpec,
-    now: datetime,
-    reached: Collection[int] | None = None,
-) -> bool:
+def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
     """Queue the paused trials that early stopping lets continue now. Return whether there were any.
 
     `reached`: the milestones that trials have reached or paused at since the last call; None means all. The caller
     holds the lock of the experiment, which is open, and has flushed its changes to paused trials.
     """
+    session, experiment, spec = decider.session, decider.experiment, decider.spec
     rule = spec.early_stopping
     if not rule.pauses:
         return False
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
-    decider = Decider(session, experiment, spec, now)
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.max_search_trials
     waiting = StoredPausedTrials(
         session, experiment.id, spec.compared_metric, spec.space, seed_of(spec, experiment.id), more_to_come, reached

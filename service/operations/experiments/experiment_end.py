@@ -15,6 +15,7 @@ from service.domain.end_reasons import (
 )
 from service.domain.statuses import LIVE_EXPERIMENT, StopCause, TrialStatus
 from service.errors import WrongState
+from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import end_paused, release
 from service.operations.experiments.confirmation import begin_confirmation, end_confirmation
 from service.operations.experiments.end_check import find_end
@@ -101,7 +102,7 @@ def _resume_or_begin_ending(
     """A paused trial that can be resumed keeps an experiment from ending because all of its trials have run."""
     end = find_end(session, experiment, spec, now)
     may_resume = end is None or end.reason is EndReason.MAX_TRIALS
-    if (may_resume and release(session, experiment, spec, now, reached)) or end is None:
+    if (may_resume and release(Decider(session, experiment, spec, now), reached)) or end is None:
         return
     begin_ending(session, experiment, end.reason, now, end.detail)
 

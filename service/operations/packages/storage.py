@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from service.errors import NotFound, not_written
+from service.errors import NotFound, TooLarge, not_written
 from service.operations.packages.package_check import check_contents, safe_filename
-from service.operations.packages.package_too_large import package_too_large
 from service.runtime.context import Context
 from service.store.packages import has_experiment
 from service.store.tables import PackageRow
@@ -125,3 +124,13 @@ def _write(path: Path, body: bytes) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise not_written("the package", error) from error
+
+
+def package_too_large(limit: int, size: int | None = None) -> TooLarge:
+    """`size`: that of the package, if it is known."""
+    known = "" if size is None else f", this one has {size / 1e6:.6g} MB"
+    return TooLarge(
+        f"a package may have at most {limit / 1e6:g} MB{known}; leave data and weights out and read them from "
+        "shared storage (the service's setting PACELINE_MAX_PACKAGE_BYTES is the limit)",
+        max_bytes=limit,
+    )

@@ -56,7 +56,7 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
     judged = decider.judge(trial, step, report.metrics)
     if judged and leased.spec.early_stopping.pauses and may_run_trials(leased.experiment):  # others may continue now
-        release(leased.session, leased.experiment, leased.spec, leased.now, judged)
+        release(decider, judged)
 
 
 def set_aside(leased: LeasedAttempt, report: Report, step: int) -> None:

@@ -133,7 +133,15 @@ class ProposalCache:
 
     def propose(self, database: Database, experiment_id: str, number: int) -> Proposal:
         """Return the configuration of trial `number`, by all that is stored now. Raises SpaceExhausted, NotFound."""
-        return _propose(self._entry(experiment_id), database, experiment_id, number)
+        entry = self._entry(experiment_id)
+        with entry.lock:
+            with database.read() as session:
+                view = _current_view(entry, session, experiment_id)
+                trials = trials_changed_after(session, experiment_id, view.seen_event)
+                milestones: Sequence[ReachedMilestone] = ()
+                if view.study.scores_curves:
+                    milestones = milestones_changed_after(session, experiment_id, view.seen_milestone)
+            return view.propose(trials, milestones, number)
 
     def newest(self, experiment_id: str) -> Proposal | None:
         """Return the last proposal, which may be out of date. None while the next one is being computed."""
@@ -174,7 +182,7 @@ class ProposalCache:
         with database.read() as session:
             number = next_number(session)
         if number is not None:
-            _propose(entry, database, experiment_id, number)
+            self.propose(database, experiment_id, number)
         if entry.view is None:
             with entry.lock, database.read() as session:
                 _current_view(entry, session, experiment_id)
@@ -197,17 +205,6 @@ def _logged(work: Callable[[], None]) -> None:
         pass  # the next claim gets it, too
     except Exception as error:  # noqa: BLE001 - the next claim gets it, too, and ends the experiment
         logger.info("no proposal was computed ahead: %s", error)
-
-
-def _propose(entry: _Entry, database: Database, experiment_id: str, number: int) -> Proposal:
-    with entry.lock:
-        with database.read() as session:
-            view = _current_view(entry, session, experiment_id)
-            trials = trials_changed_after(session, experiment_id, view.seen_event)
-            milestones: Sequence[ReachedMilestone] = ()
-            if view.study.scores_curves:
-                milestones = milestones_changed_after(session, experiment_id, view.seen_milestone)
-        return view.propose(trials, milestones, number)
 
 
 def _current_view(entry: _Entry, session: Session, experiment_id: str) -> _View:

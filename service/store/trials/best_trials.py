@@ -12,10 +12,9 @@ from sqlalchemy.orm import Session
 from search.problem import Direction, sign_of
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials.best_order import best_first
 from service.store.trials.confirmations import confirmed_winners
 from service.store.trials.trial_values import constraint_names, objective_names
-from service.store.trials.trials import is_of_search
+from service.store.trials.trials import best_first, is_of_search
 
 Row = TypeVarTuple("Row")
 

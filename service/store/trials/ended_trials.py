@@ -9,8 +9,7 @@ from search.problem import Direction
 from service.domain.improvement import EndedTrial
 from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
 from service.store.tables import TrialRow
-from service.store.trials.best_order import best_first
-from service.store.trials.trials import is_of_search
+from service.store.trials.trials import best_first, is_of_search
 
 # As negations, so that no database chooses the index by status, which does not have the order.
 _ENDED = and_(is_of_search(), TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED)))

@@ -1,15 +1,15 @@
 """Queries on trials, their reports and their checkpoints."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, UnaryExpression, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
 from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
 from service.store.checkpoints.checkpoints import is_present
 from service.store.tables import CheckpointRow, DecisionRow, ExperimentRow, ReportRow, TrialRow, UncountedReportRow
-from service.store.trials.best_order import best_first
 from service.store.trials.param_generations import of_newest_generation
 
 
@@ -206,3 +206,9 @@ def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[st
     its_newest = (CheckpointRow.trial_id == TrialRow.id) & (CheckpointRow.step == newest)
     query = select(CheckpointRow).join(TrialRow, its_newest).where(TrialRow.id.in_(trial_ids))
     return {row.trial_id: row for row in session.scalars(query)}
+
+
+def best_first(direction: Direction) -> tuple[UnaryExpression[Any], UnaryExpression[int]]:
+    """The order by the first objective, then by trial number."""
+    by_value = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
+    return by_value, TrialRow.number.asc()

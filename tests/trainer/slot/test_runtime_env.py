@@ -5,25 +5,27 @@ from ray.exceptions import RuntimeEnvSetupError
 
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.attempt.ray_failures import classify
-from trainer.slot.runtime_env import runtime_env_of
+from trainer.slot.user_package import UserPackage
 from trainer.wire import RuntimeEnv
 
 pytestmark = pytest.mark.ray
 
 
 def test_ray_gets_what_is_set_and_the_requirements_of_the_package() -> None:
+    package = UserPackage("a-slot")
+    package.requirements = ["b==2"]
     given = {"pip": {"packages": ["a==1"], "from_package": True, "pip_check": True}, "env_vars": {"A": "b"}}
     asked_for = RuntimeEnv.model_validate(given).model_dump(mode="json")
-    assert runtime_env_of(asked_for, ["b==2"]) == {
+    assert package.runtime_env(asked_for) == {
         "pip": {"packages": ["a==1", "b==2"], "pip_check": True},
         "env_vars": {"A": "b"},
     }
     conda = RuntimeEnv.model_validate({"conda": "train", "config": {"setup_timeout_seconds": 9}}).model_dump()
-    assert runtime_env_of(conda, ["b==2"]) == {
+    assert package.runtime_env(conda) == {
         "conda": "train",
         "config": {"setup_timeout_seconds": 9, "eager_install": True},
     }
-    assert runtime_env_of(None, ["b==2"]) == {}
+    assert package.runtime_env(None) == {}
 
 
 def test_variables_of_both_places_reach_the_workers() -> None:

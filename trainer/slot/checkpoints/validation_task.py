@@ -10,7 +10,6 @@ from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.resources import Bundle, bundle_of_validation
 from trainer.slot.assignment import Assignment
 from trainer.slot.checkpoints.validation_queue import StartTask
-from trainer.slot.runtime_env import runtime_env_of
 from trainer.slot.user_package import UserPackage
 from trainer.worker.failures import LOST, Failure, headline
 from trainer.worker.validation import ValidationJob, validate
@@ -68,7 +67,7 @@ def validation_starter(assignment: Assignment, package: UserPackage, slot: Any) 
             checkpoint=uri,
             fn_kwargs=fn_kwargs,
         )
-        asked_for = runtime_env_of(trainer.runtime_env, package.requirements)
+        asked_for = package.runtime_env(trainer.runtime_env)
         runtime_env = worker_runtime_env(trainer.env, {"num_workers": 1}, asked_for)
         # Ray would give the process to a task of another experiment, whose modules may have the same names.
         task = ray.remote(max_calls=1)(validate).options(**{"num_cpus": 0, **options}, runtime_env=runtime_env)

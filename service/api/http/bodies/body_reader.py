@@ -10,6 +10,9 @@ from service.errors import TooLarge, UnsupportedMediaType
 
 JSON = "application/json"
 
+MAX_BODY_BYTES = 16_000_000
+"""Larger than the wire's largest message, a log chunk of a million characters that are all escaped."""
+
 UNDECLARED = {"", "application/x-www-form-urlencoded", "application/octet-stream", "text/plain"}
 """What clients send for a body of which they know nothing; the second is that of `curl -d`."""
 
@@ -59,3 +62,9 @@ def is_json(kind: str) -> bool:
 
 def unsupported(kind: str, wanted: str) -> UnsupportedMediaType:
     return UnsupportedMediaType(f"the body of this call cannot be {shortened(kind)}; send it as {wanted}")
+
+
+def body_too_large(limit: int, size: int | None = None) -> TooLarge:
+    """`size`: that of the body, if it is known."""
+    known = "" if size is None else f", this one has {size / 1e6:.6g} MB"
+    return TooLarge(f"the body of this call may have at most {limit / 1e6:g} MB{known}", max_bytes=limit)

@@ -8,9 +8,16 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 
-from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, is_json, read_body, unsupported
+from service.api.http.bodies.body_reader import (
+    JSON,
+    UNDECLARED,
+    body_too_large,
+    content_type,
+    is_json,
+    read_body,
+    unsupported,
+)
 from service.api.http.bodies.forms import MAX_SPEC_BYTES, spec_too_large
-from service.api.http.body_size_limit import body_too_large
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
 from service.errors import TooLarge

@@ -12,8 +12,15 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from search.mistakes import mistakes_of
-from service.api.http.bodies.body_reader import JSON, UNDECLARED, content_type, is_json, read_body, unsupported
-from service.api.http.body_size_limit import body_too_large
+from service.api.http.bodies.body_reader import (
+    JSON,
+    UNDECLARED,
+    body_too_large,
+    content_type,
+    is_json,
+    read_body,
+    unsupported,
+)
 from service.errors import BadRequest, Invalid, TooLarge
 from service.runtime.context import Context
 from service.specification.json_hooks import object_of_unique_names

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.slot.attempt.phases import phase_seconds
+from trainer.slot.attempt.attempt_clock import phase_seconds
 
 
 def test_the_phases_are_means_over_the_ranks() -> None:
