@@ -35,6 +35,9 @@ from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 from trainer.storable_values import metrics_for_ray
 
+BeforeSave = Callable[[str], None]
+"""Called before a checkpoint is saved under a name that the training function has chosen, with that name."""
+
 OnReport = Callable[[dict[str, Any], str | None, FileSizes | None, dict[str, Any] | None], None]
 """Called with a report's metrics, the path of its checkpoint, if it has one that is saved already, the sizes of the
 files that this rank saves, None if they are not known, and the fields of the `ValidationTaskConfig` of its checkpoint:
@@ -132,6 +135,7 @@ class Hooks:
     `on_validated` is None for a trial whose checkpoints are not validated.
     """
 
+    before_save: BeforeSave
     on_report: OnReport
     on_save_error: OnSaveError
     on_shard: OnShard
@@ -185,6 +189,9 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
         files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
+        if checkpoint is not None and checkpoint_dir_name:
+            with self._hooks.during(CHECKPOINTING):
+                self._hooks.before_save(checkpoint_dir_name)
         try:
             with self._hooks.during(REPORTING if checkpoint is None else CHECKPOINTING), self._waiting():
                 recorded = metrics_for_ray(metrics)

@@ -196,7 +196,7 @@ class Slot(WorkerMessageHandlers):
 
     def _checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
         if (attempt := self._attempt_of(run)) is not None:
-            self._remover.keep(attempt.checkpoint_saved(sequence, path))
+            attempt.checkpoint_saved(sequence, path)
 
     def _leave_drained_nodes(self) -> None:
         seconds_left = self._nodes.seconds_left()

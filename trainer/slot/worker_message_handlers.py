@@ -1,5 +1,6 @@
 """The messages of the workers, and of a controller of their own, to their slot about its running attempt only."""
 
+import asyncio
 from typing import Any
 
 from trainer.slot.attempt.attempt import Attempt, Report
@@ -27,6 +28,11 @@ class WorkerMessageHandlers:
     async def function_began(self, run: str) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.function_began()
+
+    async def will_save(self, run: str, sequence: int, name: str) -> None:
+        """Returns when the rank may save its part of a checkpoint under this name."""
+        if (attempt := self._attempt_of(run)) is not None:
+            await asyncio.to_thread(attempt.checkpoints.will_save, sequence, name)
 
     async def report(
         self,

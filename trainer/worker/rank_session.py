@@ -146,7 +146,8 @@ class RankSession:
         job, times = self.job, self.times
         reporter = Reporter(job.slot, job.run, self.rank, self.world_size, self.oom_counter, self._masker, times)
         on_validated = self._validated if job.has_validation else None
-        set_hooks(Hooks(reporter.report, not_saved, self._shards.shard_of, on_validated, times.during))
+        hooks = Hooks(reporter.will_save, reporter.report, not_saved, self._shards.shard_of, on_validated, times.during)
+        set_hooks(hooks)
         logs = LogTail(self._send_log, self._masker)
         logs.start()
         self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())

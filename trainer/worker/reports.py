@@ -67,6 +67,10 @@ class Reporter:
             self.has_stopped = True
             raise StopTraining
 
+    def will_save(self, name: str) -> None:
+        """Wait until no earlier checkpoint of this name, under which the next report saves its own, is removed."""
+        ray.get(self._slot.will_save.remote(self._run, self._sequence, name))
+
     def _update_oom_kills(self) -> None:
         """A kill for memory that this process has survived says nothing about its own death later."""
         kills = read_oom_kills(self._oom_counter)

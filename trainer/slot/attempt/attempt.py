@@ -57,7 +57,7 @@ OTHER_RANKS_SECONDS = 0.5
 
 
 class Attempt:
-    """`remove(uri)` gets each directory of checkpoints that is no longer needed. `masker` knows the workers' secrets.
+    """`remove` and `spare` are those of `CheckpointLedger`. `masker` knows the workers' secrets.
 
     `start_validation(uri, fn_kwargs, log_offset)` starts the validation of a checkpoint.
 
@@ -73,6 +73,7 @@ class Attempt:
         loop: asyncio.AbstractEventLoop,
         runner: Runner,
         remove: Callable[[str], None],
+        spare: Callable[[str], None],
         start_validation: StartTask,
         masker: Masker = NO_SECRETS,
     ) -> None:
@@ -81,7 +82,7 @@ class Attempt:
         self.state = AttemptState(runner.end_workers)
         self._workers = assignment.trainer.workers
         self.ranks = Ranks(self._workers.min_workers)
-        self.checkpoints = CheckpointLedger(assignment, remove)
+        self.checkpoints = CheckpointLedger(assignment, remove, spare)
         self.delivery = Delivery(assignment, addresses, self, self._progress)
         self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
@@ -220,13 +221,12 @@ class Attempt:
     def _end_as_stuck(self, failure: Failure) -> None:
         self.end_now(Stuck(failure))
 
-    def checkpoint_saved(self, sequence: int, path: str) -> str:
-        """All ranks have saved the checkpoint of this report. Returns its URI. From any thread."""
+    def checkpoint_saved(self, sequence: int, path: str) -> None:
+        """All ranks have saved the checkpoint of this report. From any thread."""
         saved = self._saved(sequence, path)
         self.validations.saved(sequence, path, saved.uri)
         self.delivery.reports.add_checkpoint(sequence, saved)
         self._loop.call_soon_threadsafe(self.barrier.saved, sequence)
-        return saved.uri
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
         self.has_reported = True
@@ -265,11 +265,11 @@ class Attempt:
         logger.error("%s is ended: %s", self.run, failure.message)
         self.end_now(Refused(failure))
 
-    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
-        self.checkpoints.add_known(uri, kept)
+    def on_checkpoint_known(self, uri: str, sequence: int, kept: Sequence[str]) -> None:
+        self.checkpoints.add_known(uri, sequence, kept)
 
-    def on_checkpoint_uncounted(self, uri: str) -> None:
-        self.checkpoints.remove_uncounted(uri)
+    def on_checkpoint_uncounted(self, uri: str, sequence: int) -> None:
+        self.checkpoints.remove_uncounted(uri, sequence)
 
     def on_decided(self, sequence: int) -> None:
         self._deciding_sequence = sequence

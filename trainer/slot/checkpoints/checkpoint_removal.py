@@ -2,11 +2,10 @@
 
 import contextlib
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyarrow.fs import FileSelector, FileSystem, FileType
@@ -33,11 +32,11 @@ class Removal:
         return remove(self.uri)
 
 
-@dataclass
-class RemovalRetry:
+@dataclass(frozen=True)
+class PendingTask:
     task: Task
     due_at: float
-    failures: int = 1
+    failures: int = 0
 
 
 class DirectoryRemover(threading.Thread):
@@ -46,73 +45,81 @@ class DirectoryRemover(threading.Thread):
     A directory that cannot be removed is logged, tried again after each of `retry_seconds`, and then left.
     """
 
-    def __init__(self, retry_seconds: Collection[float] = RETRY_SECONDS) -> None:
+    def __init__(self, retry_seconds: Sequence[float] = RETRY_SECONDS) -> None:
         super().__init__(name="paceline-removal", daemon=True)
-        self._tasks: queue.Queue[Task | None] = queue.Queue()
-        self._delays = list(retry_seconds)
-        self._retries: list[RemovalRetry] = []
-        self._end = float("inf")
+        self._changed = threading.Condition()
+        self._pending: list[PendingTask] = []
+        self._running: Task | None = None
+        self._delays = retry_seconds
+        self._end: float | None = None
 
     def remove(self, uri: str) -> None:
         """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
-        self._tasks.put(Removal(uri))
+        self.run_soon(Removal(uri))
 
     def remove_all_except(self, names: Collection[str], folder: str) -> None:
         """Remove, soon, the directories in the folder, a URI, that have other names."""
-        self._tasks.put(partial(remove_all_except, names, folder))
-
-    def keep(self, uri: str) -> None:
-        """A directory has been saved anew, under a name that it had before: what has failed is not tried again."""
-        self._tasks.put(partial(self._drop_retries, Removal(uri)))
+        self.run_soon(partial(remove_all_except, names, folder))
 
     def run_soon(self, task: Task) -> None:
         """Remove something else than checkpoints."""
-        self._tasks.put(task)
+        with self._changed:
+            self._pending.append(PendingTask(task, time.monotonic()))
+            self._changed.notify_all()
+
+    def spare(self, uri: str) -> None:
+        """Do not remove a directory that was to be removed. Returns once no removal of it is under way."""
+        removal = Removal(uri)
+        with self._changed:
+            self._changed.wait_for(lambda: self._running != removal)
+            self._pending = [one for one in self._pending if one.task != removal]
 
     @property
     def has_work(self) -> bool:
         """Whether something is still to be removed, or to be tried again."""
-        return self._tasks.unfinished_tasks > 0 or bool(self._retries)
-
-    def run(self) -> None:
-        while (task := self._next()) is not None:
-            if not _succeeds(task) and self._delays:
-                self._retries.append(RemovalRetry(task, time.monotonic() + self._delays[0]))
-            self._tasks.task_done()
-        while self._retry_all() and (left := self._end - time.monotonic()) > 0:
-            time.sleep(min(LAST_RETRY_SECONDS, left))
-
-    def _next(self) -> Task | None:
-        """Return the next task; meanwhile repeat what has failed and is due. None: it is closed."""
-        while True:
-            due_in = min((one.due_at - time.monotonic() for one in self._retries), default=None)
-            try:
-                return self._tasks.get(timeout=None if due_in is None else max(0.0, due_in))
-            except queue.Empty:
-                self._repeat_due()
-
-    def _repeat_due(self) -> None:
-        now, left = time.monotonic(), list[RemovalRetry]()
-        for retry in self._retries:
-            if retry.due_at > now:
-                left.append(retry)
-            elif not _succeeds(retry.task) and retry.failures < len(self._delays):
-                left.append(RemovalRetry(retry.task, now + self._delays[retry.failures], retry.failures + 1))
-        self._retries = left
-
-    def _retry_all(self) -> bool:
-        """Return whether something has failed again."""
-        self._retries = [one for one in self._retries if not _succeeds(one.task)]
-        return bool(self._retries)
-
-    def _drop_retries(self, of: Removal) -> None:
-        self._retries = [one for one in self._retries if one.task != of]
+        with self._changed:
+            return self._running is not None or bool(self._pending)
 
     def close(self, seconds: float) -> None:
         """End the thread, and wait at most `seconds` for what it still has to remove, or to try again."""
-        self._end = time.monotonic() + seconds
-        self._tasks.put(None)
+        now = time.monotonic()
+        with self._changed:
+            self._end = now + seconds
+            self._pending = [replace(one, due_at=min(one.due_at, now)) for one in self._pending]
+            self._changed.notify_all()
         self.join(seconds)
+
+    def run(self) -> None:
+        while (one := self._next()) is not None:
+            is_done = _succeeds(one.task)
+            with self._changed:
+                self._running = None
+                if not is_done:
+                    self._retry(one)
+                self._changed.notify_all()
+
+    def _next(self) -> PendingTask | None:
+        """Wait for the task that is due first. None: the remover is closed, and has nothing to do or no time left."""
+        with self._changed:
+            while True:
+                now, first = time.monotonic(), min(self._pending, key=lambda one: one.due_at, default=None)
+                if self._end is not None and (first is None or now >= self._end):
+                    return None
+                if first is not None and first.due_at <= now:
+                    self._pending.remove(first)
+                    self._running = first.task
+                    return first
+                self._changed.wait(None if first is None else first.due_at - now)
+
+    def _retry(self, one: PendingTask) -> None:
+        if self._end is not None:
+            delay = LAST_RETRY_SECONDS
+        elif one.failures < len(self._delays):
+            delay = self._delays[one.failures]
+        else:
+            logger.warning("%s is left after %d tries", one.task, one.failures + 1)
+            return
+        self._pending.append(PendingTask(one.task, time.monotonic() + delay, one.failures + 1))
 
 
 def _succeeds(task: Task) -> bool:

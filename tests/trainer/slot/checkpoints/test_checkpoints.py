@@ -43,6 +43,16 @@ def test_only_the_newest_checkpoints_that_the_service_knows_are_kept(
     assert lines(record, "listed") == ["listed 2 5", "listed 2 5"]
 
 
+def test_a_checkpoint_whose_name_is_used_again_is_not_removed_as_the_earlier_one(
+    service: FakeService, add: Add
+) -> None:
+    trial = add("save_by_turns", config={"steps": 40})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    last = Path(known(service, trial)[-1])
+    until(lambda: not last.with_name("b").exists(), "the other one is removed")
+    assert [(last / f"shard-{rank}").read_text() for rank in (0, 1)] == ["40", "40"]
+
+
 def test_a_checkpoint_that_the_service_wants_to_be_kept_stays_on_disk(service: FakeService, add: Add) -> None:
     first: list[str] = []
 
