@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnschedulableError, RayActorError
+from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError
 
 from trainer.agent.cluster import (
     Reservations,
@@ -164,6 +164,9 @@ class SlotPool:
     def _read_status(self, slot: PooledSlot) -> dict[AttemptId, bool]:
         try:
             self._apply_status(slot, ray.get(slot.status_call))
+        except ActorUnavailableError as error:
+            if slot.status_called_at - slot.status_at > SILENT_SECONDS:
+                return self._remove_dead(slot, f"is out of reach, and is killed: {str(error).splitlines()[0]}")
         except (RayActorError, ActorUnschedulableError) as error:
             how = "closed itself" if slot.is_closing else f"died: {str(error).splitlines()[0]}"
             return self._remove_dead(slot, how)
@@ -195,7 +198,7 @@ class SlotPool:
     def _remove_dead(self, slot: PooledSlot, how: str) -> dict[AttemptId, bool]:
         """It is killed as well: a slot that is only out of reach must not go on without an agent."""
         logger.warning("slot %s %s", slot.name, how)
-        del self.slots[slot.name]
+        self.slots.pop(slot.name, None)
         self._has_losses = True
         ray.kill(slot.actor)
         self._orphan_search_until = time.monotonic() + ORPHAN_SEARCH_SECONDS

@@ -69,8 +69,8 @@ class StorageProbe(threading.Thread):
     def run(self) -> None:
         self._located.wait()
         while True:
+            self._wanted.clear()  # before the count is read: a later request makes another probe
             asked_count, self._began_at = self._asked_count, time.monotonic()
-            self._wanted.clear()
             error = self._probe()
             if error != self._error:
                 logger.warning("the storage: %s", error or f"{self._location} can be written again")

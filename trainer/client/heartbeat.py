@@ -73,6 +73,10 @@ class HeartbeatThread(threading.Thread):
                 except ServiceUnreachable as error:
                     logger.warning("no heartbeat for %s: %s", self._path, error)
                     due = time.monotonic() + next(delays)
+                except Exception:
+                    # Without heartbeats the attempt would lose its lease, and no order would reach it.
+                    logger.exception("a heartbeat for %s fails", self._path)
+                    due = time.monotonic() + self._interval
             self._closed.wait(max(0.0, due - time.monotonic()))
 
     def close(self) -> None:

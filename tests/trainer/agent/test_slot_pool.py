@@ -4,8 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorUnavailableError
 
-from trainer.agent import slot_pool
+from trainer.agent import cluster, slot_pool
 from trainer.agent.slot_key import slot_key
 from trainer.agent.slot_pool import PooledSlot, SlotPool
 from trainer.client.addresses import ServiceAddresses
@@ -40,6 +41,31 @@ def test_an_idle_slot_that_still_removes_checkpoints_is_not_closed(monkeypatch: 
     removing.is_removing = False
     pool.close_idle(5.0)
     assert closed[1:] == ["removing", "done"]
+
+
+def test_the_slots_of_an_agent_whose_name_begins_alike_are_not_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["slot.gpu.0a1b2c3d", "slot.gpu.2.0a1b2c3d", "slot.gpu.example.0a1b2c3d", "slot.gpu2.0a1b2c3d"]
+    monkeypatch.setattr(cluster, "list_named_actors", lambda: names)
+    monkeypatch.setattr("ray.get_actor", lambda name: name)
+    assert cluster.find_slots("slot.gpu.") == {names[0]: names[0]}
+
+
+@pytest.mark.parametrize(("silent_seconds", "is_left"), [(1.0, True), (1000.0, False)])
+def test_a_slot_that_is_out_of_reach_for_a_moment_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, silent_seconds: float, is_left: bool
+) -> None:
+    def unavailable(_call: object) -> None:
+        raise ActorUnavailableError("The actor is temporarily unavailable", None)
+
+    killed: list[Any] = []
+    monkeypatch.setattr("ray.get", unavailable)
+    monkeypatch.setattr("ray.kill", killed.append)
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
+    slot = pool.slots["slot"] = pooled(status_call="a call", status_called_at=SINCE + silent_seconds)
+    assert pool._read_status(slot) == ({} if is_left else {("t-1", 1): False})
+    assert bool(pool.slots) is is_left
+    assert bool(killed) is not is_left
+    assert slot.status_call is None or not is_left
 
 
 def test_what_a_log_would_say_of_a_slot_has_no_secret() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.timeouts import wait_until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
@@ -68,6 +69,23 @@ def test_what_a_heartbeat_tells_is_confirmed_once_the_service_has_taken_it(servi
     assert confirmed.get(timeout=PATIENCE_SECONDS)
     heartbeat.close()
     service.lose(trial)
+    heartbeat.join(PATIENCE_SECONDS)
+
+
+def test_an_order_that_cannot_be_followed_does_not_end_the_heartbeats(service: FakeService) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
+    heard: queue.Queue[str] = queue.Queue()
+
+    def fails_once(decision: str, _reason: str | None) -> None:
+        heard.put(decision)
+        if heard.qsize() == 1:
+            raise RuntimeError("Ray does not answer")
+
+    heartbeat = HeartbeatThread(ServiceClient(service.url, f"lease-{trial}"), trial, 0.3, fails_once, lambda: None)
+    heartbeat.start()
+    service.order(trial, Decision.KILL)
+    wait_until(lambda: heard.qsize() > 1)
+    heartbeat.close()
     heartbeat.join(PATIENCE_SECONDS)
 
 

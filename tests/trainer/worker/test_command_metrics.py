@@ -82,6 +82,19 @@ def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -
     assert warned == ["metrics.jsonl: a line is not a JSON object and is left out: [2]\n"]
 
 
+def test_a_file_that_the_command_begins_anew_is_read_from_its_start_without_its_own_lines(tmp_path: Path) -> None:
+    path, found = tmp_path / "metrics.jsonl", list[CommandReport]()
+    path.write_text('{"loss": 9}\n' * 3)  # from the package, or of an earlier attempt
+    reader = JsonLinesReader(path, found.append, lambda _: None)
+    reader.start()
+    lines = [f'{{"loss": {number}}}\n' for number in range(9)]
+    path.write_text(lines[0])
+    until(lambda: found, "the first line")
+    path.write_text("".join(lines))
+    reader.finish()
+    assert [one.metrics["loss"] for one in found] == list(range(9))
+
+
 def test_a_file_that_is_never_written_is_no_error(tmp_path: Path) -> None:
     reader = JsonLinesReader(tmp_path / "metrics.jsonl", lambda _: None, lambda _: None)
     reader.start()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
 from trainer.worker.exit_code import OwnExit
 from trainer.worker.gpu_abort import GpuAbort
@@ -143,6 +143,6 @@ async def _is_alive(actor: Any) -> bool:
         await asyncio.wait_for(actor.__ray_ready__.remote(), ALIVE_SECONDS)
     except RayActorError:
         return False
-    except TimeoutError:
-        return True  # it is busy; a dead one is known to be dead within this time
+    except (TimeoutError, RayError):
+        return True  # it is busy, or Ray does not answer; a dead one is known to be dead within this time
     return True

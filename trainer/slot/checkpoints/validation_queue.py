@@ -175,7 +175,9 @@ class Validations:
 
         with self._changed:
             self._changed.wait_for(lambda: ready() is not None or self._is_cancelled or self._is_training_over)
-            return ready()
+            if (sequence := ready()) is None:
+                self._thread = None  # a report that comes later is held by a new one
+            return sequence
 
     def _validate(self, sequence: int) -> ValidationOutcome:
         if self._is_void(sequence) or sequence not in self._saved or self._spec is None:

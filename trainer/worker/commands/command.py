@@ -151,6 +151,8 @@ class _Inbox:
         while not self._closed.is_set():
             with contextlib.suppress(Full):
                 self._queue.put(message, timeout=0.1)
+                if self._closed.is_set():  # perhaps after `close` has answered what was there
+                    self.close()
                 return
         _answer(message, "stop")
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 POLL_SECONDS = 0.1
 MAX_BODY_BYTES = 1_000_000
@@ -40,6 +40,10 @@ class StdoutReader:
     patterns: Sequence[re.Pattern[str]]
     put: Put
     _thread: threading.Thread = field(init=False)
+    _offset: int = 0
+    _before: bytes = b""
+    _lines: list[int] = field(default_factory=list)
+    _number: int = 0
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._read, name="command-stdout")
@@ -84,19 +88,33 @@ def _number(text: str) -> float | str:
     return text
 
 
+KNOWN_BYTES = 100
+"""Of the metrics file before the next line: so many show whether the file is the one that was read."""
+
+
 @dataclass
 class JsonLinesReader:
-    """Follows a file to which the command appends JSON objects, one per line. `warn` gets what is wrong with a line."""
+    """Follows a file to which the command appends JSON objects, one per line. `warn` gets what is wrong with a line.
+
+    A command that begins the file anew may repeat the lines that it has written before: they are not reported again.
+    """
 
     path: Path
     put: Put
     warn: Callable[[str], None]
     _ended: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread = field(init=False)
+    _offset: int = 0
+    _before: bytes = b""
+    _lines: list[int] = field(default_factory=list)
+    _number: int = 0
 
     def start(self) -> None:
         """Lines that an earlier attempt has left in the file are skipped."""
-        self._offset = self.path.stat().st_size if self.path.exists() else 0
+        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            self._offset = file.seek(0, os.SEEK_END)
+            file.seek(max(0, self._offset - KNOWN_BYTES))
+            self._before = file.read()
         self._thread = threading.Thread(target=self._follow, name="command-metrics-file")
         self._thread.start()
 
@@ -112,12 +130,28 @@ class JsonLinesReader:
 
     def _read_lines(self, *, is_last: bool) -> None:
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+            if not self._goes_on(file):
+                self._offset, self._before, self._number = 0, b"", 0
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n") and not is_last:
                     return  # it is still being written
-                self._offset += len(line)
-                self._report(line)
+                self._offset, self._before = self._offset + len(line), line[-KNOWN_BYTES:]
+                if self._is_new(line):
+                    self._report(line)
+
+    def _goes_on(self, file: BinaryIO) -> bool:
+        """Whether the file has what was read last where it was; else the command has begun it anew."""
+        file.seek(self._offset - len(self._before))
+        return file.read(len(self._before)) == self._before
+
+    def _is_new(self, line: bytes) -> bool:
+        """Whether it is no repetition of the line that had this number before the file was begun anew."""
+        number, self._number = self._number, self._number + 1
+        if self._lines[number : number + 1] == [hash(line)]:
+            return False
+        self._lines[number:] = [hash(line)]
+        return True
 
     def _report(self, line: bytes) -> None:
         if not line.strip():

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from ray.exceptions import RayError
 
 from tests.trainer.slot.attempt.played_attempt import (
     STARTED,
@@ -31,6 +32,22 @@ def test_a_stop_is_the_answer_to_the_next_report_and_a_kill_follows_after_the_gr
             assert await one.conclude() == AttemptOutcome("stopped", began=True)
             assert one.attempt.why_workers_not_reusable() == "the attempt was killed"
             assert isinstance(other.attempt.state.current, Stopping)
+
+    play(run)
+
+
+def test_an_order_to_end_is_followed_although_ray_does_not_end_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_workers() -> None:
+        raise RayError("the head does not answer")
+
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            monkeypatch.setattr(one.runner, "end_workers", end_workers)
+            waiting = asyncio.create_task(one.attempt.barrier.report(0, 1, 2, None, None))  # for rank 0
+            one.attempt.end_now(Killed())
+            assert await waiting == "stop"
 
     play(run)
 

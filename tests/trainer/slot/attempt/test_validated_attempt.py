@@ -1,6 +1,7 @@
 """An attempt whose checkpoints are validated: when its reports reach the service, and how validations end."""
 
 import asyncio
+import queue
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,16 @@ def test_a_checkpoint_that_was_never_saved_is_not_validated(tmp_path: Path) -> N
         assert one.validations == []
 
     scenario(tmp_path, run)
+
+
+def test_a_report_that_comes_after_the_training_is_not_held_for_good() -> None:
+    ended: queue.Queue[int] = queue.Queue()
+    validations = Validations(SPEC, lambda *_: None, lambda sequence, _: ended.put(sequence), lambda _: None)  # type: ignore[arg-type]
+    for sequence in (0, 1):
+        validations.ask(sequence, {})
+    validations.hold(0)
+    validations.training_is_over()
+    assert ended.get(timeout=SECONDS) == 0
+    until(lambda: validations._thread is None, "the thread has ended")
+    assert validations.hold(1)
+    assert ended.get(timeout=SECONDS) == 1
