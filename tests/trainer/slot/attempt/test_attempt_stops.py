@@ -8,6 +8,7 @@ from ray.exceptions import RayError
 
 from tests.trainer.slot.attempt.played_attempt import (
     STARTED,
+    CountingRunner,
     play,
     played,
 )
@@ -39,12 +40,13 @@ def test_a_stop_is_the_answer_to_the_next_report_and_a_kill_follows_after_the_gr
 def test_an_order_to_end_is_followed_although_ray_does_not_end_the_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def end_workers() -> None:
+    def end_workers(_runner: CountingRunner) -> None:
         raise RayError("the head does not answer")
+
+    monkeypatch.setattr(CountingRunner, "end_workers", end_workers)
 
     async def run() -> None:
         async with played(tmp_path) as one:
-            monkeypatch.setattr(one.runner, "end_workers", end_workers)
             waiting = asyncio.create_task(one.attempt.barrier.report(0, 1, 2, None, None))  # for rank 0
             one.attempt.end_now(Killed())
             assert await waiting == "stop"
