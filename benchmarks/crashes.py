@@ -13,7 +13,6 @@ import argparse
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -22,11 +21,7 @@ import optuna
 from numpy.typing import NDArray
 
 from benchmarks.harness.ratios import geometric_mean
-from search.problem import Observation, Problem
-from search.samplers import SamplerSpec
-from search.samplers.optuna.conversion import distributions_of, from_optuna
-from search.space.space import Space
-from search.study import Study, StudyView
+from benchmarks.harness.sequential import Losses, Params, SequentialTask, by_optuna, by_paceline
 
 HERE = "paceline gp"
 LEAST_REGRET = 1e-4
@@ -34,16 +29,7 @@ LEAST_REGRET = 1e-4
 DRAWS = 100_000
 """By which the least loss is known."""
 
-Params = Mapping[str, Any]
 Values = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class CrashingTask:
-    """`loss` is None where a training crashes."""
-
-    space: dict[str, Any]
-    loss: Callable[[Params], float | None]
 
 
 def memory(params: Params) -> float | None:
@@ -84,7 +70,7 @@ def _choice(*choices: Any) -> dict[str, Any]:
 _RATE, _UNIT = _log(1e-5, 1), {"type": "float", "low": 0.0, "high": 1.0}
 
 TASKS = {
-    "memory": CrashingTask(
+    "memory": SequentialTask(
         {
             "width": _log(16, 8192, "int"),
             "depth": {"type": "int", "low": 1, "high": 16},
@@ -93,10 +79,10 @@ TASKS = {
         },
         memory,
     ),
-    "rate": CrashingTask(
+    "rate": SequentialTask(
         {"rate": _RATE, "momentum": {"type": "float", "low": 0.0, "high": 0.99}, "warm_up": _UNIT}, rate
     ),
-    "kinds": CrashingTask(
+    "kinds": SequentialTask(
         {
             "optimizer": _choice("sgd", "adamw", "lion", "lamb"),
             "precision": _choice("fp8", "bf16", "fp32"),
@@ -109,39 +95,7 @@ TASKS = {
 }
 
 
-def by_paceline(sampler: str, task: CrashingTask, seed: int, trials: int) -> list[float | None]:
-    problem = Problem(Space.model_validate(task.space), ("minimize",), max_trials=trials)
-    view, losses = StudyView(Study(problem, SamplerSpec(sampler=sampler), seed)), list[float | None]()
-    for number in range(trials):
-        params = view.propose([], number)
-        losses.append(loss := task.loss(params))
-        ended = (
-            Observation(number, params, "diverged")
-            if loss is None
-            else Observation(number, params, "completed", (loss,))
-        )
-        view.update([ended])
-    return losses
-
-
-def by_optuna(
-    sampler: Callable[..., optuna.samplers.BaseSampler], task: CrashingTask, seed: int, trials: int
-) -> list[float | None]:
-    space = Space.model_validate(task.space)
-    distributions = distributions_of(space)
-    study, losses = optuna.create_study(sampler=sampler(seed=seed)), list[float | None]()
-    for _ in range(trials):
-        trial = study.ask(distributions)
-        params = {name: from_optuna(space.root[name], value) for name, value in trial.params.items()}
-        losses.append(loss := task.loss(params))
-        if loss is None:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        else:
-            study.tell(trial, loss)
-    return losses
-
-
-SEARCHERS: dict[str, Callable[[CrashingTask, int, int], list[float | None]]] = {
+SEARCHERS: dict[str, Callable[[SequentialTask, int, int], Losses]] = {
     HERE: partial(by_paceline, "gp"),
     "paceline tpe": partial(by_paceline, "tpe"),
     "optuna gp": partial(by_optuna, optuna.samplers.GPSampler),

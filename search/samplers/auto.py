@@ -8,14 +8,12 @@ from search.problem import Feature, Problem
 from search.samplers.brute_force import BruteForce, BruteForceAnew
 from search.samplers.cmaes import Cmaes
 from search.samplers.gp import Gp, models_curves
+from search.samplers.gp_and_tpe import FIRST_TURN, MAX_GP_TRIALS, GpAndTpe
 from search.samplers.nsga import Nsga2, Nsga3
 from search.samplers.qmc import Qmc
 from search.samplers.sampler import ChosenSampler, Proposer, Sampler
 from search.samplers.tpe import Tpe
 
-MAX_GP_TRIALS = 200
-"""With Optuna 5.0 and ten parameters a proposal takes 0.15 s after 25 trials, 0.16 s after 50, 0.22 s after 100 and
-0.35 s after 200, on one thread. The time grows with the number of completed trials."""
 MAX_GP_PARALLELISM = 8
 MAX_GP_TRIALS_OF_TWO_OBJECTIVES = 100
 """On one thread a proposal takes 0.3 to 1.5 s then. With more of them, they are soon one for the model."""
@@ -64,10 +62,12 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     parallelism, count = problem.parallelism, len(problem.space.root)
     if Feature.CONDITIONS in features:
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
-    learns = not problem.prunes or models_curves(problem)
-    if learns and max_trials <= MAX_GP_TRIALS and _suits_gp(problem):
-        stopped = ", including trials that are stopped early" if problem.prunes else ""
-        return _gp_if_installed(problem, budget, f"learns most from each trial{stopped}")
+    if problem.prunes and models_curves(problem) and max_trials <= MAX_GP_TRIALS and _suits_gp(problem):
+        why = "learns most from each trial, including trials that are stopped early"
+        return _gp_if_installed(problem, budget, why)
+    # Without a limit, a search usually ends after some time.
+    if not problem.prunes and (max_trials < MIN_EVOLUTION_TRIALS or problem.max_trials is None) and _suits_gp(problem):
+        return _gp_and_tpe_if_installed(problem, max_trials)
     if problem.prunes:
         return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
     if max_trials >= MIN_EVOLUTION_TRIALS and not features and count >= MIN_CMAES_PARAMETERS:
@@ -86,6 +86,18 @@ def _gp_if_installed(problem: Problem, budget: str, why: str) -> ChosenSampler:
     if missing := Gp.missing():
         return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
     return ChosenSampler("gp", Gp(), f"{small}, which {why}")
+
+
+def _gp_and_tpe_if_installed(problem: Problem, max_trials: float) -> ChosenSampler:
+    small = f"a parallelism of {problem.parallelism} is small enough for gp"
+    if missing := Gp.missing():
+        return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
+    why = f"{small}, which learns most from each trial"
+    if max_trials > FIRST_TURN:
+        why += f"; from trial {FIRST_TURN} on every third proposal is tpe's, in case gp stays at a local optimum"
+    if max_trials > MAX_GP_TRIALS:
+        why += f", and so are all after {MAX_GP_TRIALS} trials, because those of gp take longer with every trial"
+    return ChosenSampler("gp", GpAndTpe(), why)
 
 
 def _for_several_objectives(

@@ -31,10 +31,12 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
             {"max_trials": 20, "population": True, "directions": ("minimize",) * 2},
             "qmc",
         ),
-        (FLAT, {"max_trials": 1000}, "tpe"),
+        (FLAT, {"max_trials": 1000}, "gp"),
         (FLAT, {"max_trials": 5000}, "cmaes"),
         (FLAT, {"max_trials": 5000, "constrained": True}, "tpe"),
-        (FLAT, {}, "cmaes"),
+        (FLAT, {}, "gp"),
+        (FLAT, {"parallelism": 9}, "cmaes"),
+        (FLAT, {"prunes": True}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 8, "directions": ("minimize",) * 2}, "gp"),
         (FLAT, {"max_trials": 100, "constrained": True, "directions": ("minimize",) * 2}, "gp"),
         (FLAT, {"max_trials": 100, "parallelism": 9, "directions": ("minimize",) * 2}, "tpe"),
@@ -56,6 +58,20 @@ def test_auto_chooses_for_the_problem_and_gives_the_reason(
     assert choice.name == chosen
     assert choice.reason
     assert SamplerSpec(sampler=chosen).mistakes_with(asked) == []
+
+
+def test_gp_and_tpe_take_turns_and_learn_from_the_same_trials() -> None:
+    problem = Problem(Space.model_validate({name: FLAT[name] for name in "ab"}), ("minimize",), max_trials=300)
+    trials = [
+        Observation(number, {"a": number / 30, "b": number * 7 % 30 / 30}, "completed", (number * 11 % 30 / 30,))
+        for number in range(19)
+    ]
+    by_auto, by_gp, by_tpe = (
+        StudyView(Study(problem, SamplerSpec(sampler=name), 7), trials) for name in ("auto", "gp", "tpe")
+    )
+    for number, turn in {19: by_gp, 20: by_tpe, 21: by_gp, 22: by_gp, 23: by_tpe, 199: by_gp, 200: by_tpe}.items():
+        assert by_auto.propose([], number) == turn.propose([], number)
+        assert by_auto.source(number) == "model"
 
 
 @pytest.mark.parametrize(

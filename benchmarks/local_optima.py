@@ -1,0 +1,162 @@
+"""What `auto`, its two samplers and Optuna's find of functions with one valley and with many.
+
+Printed are the median regrets after 25, 50, 100, … trials, and the regret at the end divided by that of `auto` with the
+same seed: the geometric mean with its 95 % bootstrap interval. Above 1 the other one is worse. `hartmann`, `rosenbrock`
+and `network` have few local optima; `rastrigin`, `styblinski`, `levy` and `ackley` have many. The formulas are those of
+https://www.sfu.ca/~ssurjano/optimization.html; `network` is a made-up loss of a training with eight parameters.
+
+    python -m benchmarks.local_optima [--problems hartmann rastrigin …] [--trials 100] [--seeds 12]
+                                      [--searchers "paceline auto" "paceline gp" "paceline tpe" "optuna gp" …]
+"""
+
+import argparse
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+
+from benchmarks.harness.ratios import geometric_mean
+from benchmarks.harness.sequential import Losses, Params, SequentialTask, by_optuna, by_paceline
+
+HERE = "paceline auto"
+LEAST_REGRET = 1e-4
+"""Smaller ones are equal."""
+SHOWN = 25, 50, 100, 200, 400, 800
+
+Values = NDArray[np.float64]
+
+_WEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
+_STEEPNESS = np.array(
+    [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
+)
+_CENTRES = 1e-4 * np.array(
+    [
+        [1312, 1696, 5569, 124, 8283, 5886],
+        [2329, 4135, 8307, 3736, 1004, 9991],
+        [2348, 1451, 3522, 2883, 3047, 6650],
+        [4047, 8828, 8732, 5743, 1091, 381],
+    ]
+)
+
+
+def hartmann(x: Values) -> float:
+    return float(3.32237 - _WEIGHTS @ np.exp(-(_STEEPNESS * (x - _CENTRES) ** 2).sum(axis=1)))
+
+
+def rosenbrock(x: Values) -> float:
+    return float((100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum())
+
+
+def rastrigin(x: Values) -> float:
+    return float((x**2 - 10 * np.cos(2 * np.pi * x) + 10).sum())
+
+
+def styblinski(x: Values) -> float:
+    return float((x**4 - 16 * x**2 + 5 * x).sum() / 2 + 39.16617 * len(x))
+
+
+def levy(x: Values) -> float:
+    w = 1 + (x - 1) / 4
+    inner = ((w[:-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:-1] + 1) ** 2)).sum()
+    return float(np.sin(np.pi * w[0]) ** 2 + inner + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2))
+
+
+def ackley(x: Values) -> float:
+    near = 20 * math.exp(-0.2 * math.sqrt((x**2).mean()))
+    return float(20 + math.e - near - math.exp(np.cos(2 * np.pi * x).mean()))
+
+
+_BEST_RATES = {"sgd": -1.2, "adam": -3.0, "rmsprop": -3.4, "lamb": -2.4}
+_BY_ACTIVATION = {"relu": 0.0, "gelu": -0.01, "tanh": 0.04, "silu": -0.008}
+_LEAST_OF_NETWORK = 0.0323
+
+
+def network(params: Params) -> float:
+    rate, decay = math.log10(params["rate"]), math.log10(params["decay"])
+    best_rate = _BEST_RATES[params["optimizer"]] - 0.1 * params["layers"] + 0.25 * math.log2(params["batch"] / 32)
+    capacity = math.log2(params["width"]) / 10 * params["layers"] ** 0.5
+    fit = 0.04 + 0.5 * math.exp(-1.6 * capacity) + 0.05 * (rate - best_rate) ** 2
+    too_large = max(0.0, 0.06 * capacity - 0.25 * params["dropout"] - 0.02 * (decay + 6)) ** 2
+    too_small = 0.2 * max(0.0, 0.9 * params["dropout"] - 0.4 * capacity) ** 2
+    return float(min(2.3, fit + _BY_ACTIVATION[params["activation"]] + too_large + too_small) - _LEAST_OF_NETWORK)
+
+
+def _of_numbers(function: Callable[[Values], float], count: int, low: float, high: float) -> SequentialTask:
+    space = {f"x{index}": {"type": "float", "low": low, "high": high} for index in range(count)}
+    return SequentialTask(space, lambda params: function(np.array([params[name] for name in space])))
+
+
+def _log(low: float, high: float, kind: str = "float") -> dict[str, Any]:
+    return {"type": kind, "low": low, "high": high, "log": True}
+
+
+_NETWORK = {
+    "rate": _log(1e-5, 1),
+    "decay": _log(1e-7, 0.1),
+    "dropout": {"type": "float", "low": 0, "high": 0.7},
+    "layers": {"type": "int", "low": 1, "high": 8},
+    "width": _log(8, 1024, "int"),
+    "batch": _log(16, 512, "int"),
+    "optimizer": {"type": "categorical", "choices": [*_BEST_RATES]},
+    "activation": {"type": "categorical", "choices": [*_BY_ACTIVATION]},
+}
+
+TASKS = {
+    "hartmann": _of_numbers(hartmann, 6, 0, 1),
+    "rosenbrock": _of_numbers(rosenbrock, 6, -2, 2),
+    "network": SequentialTask(_NETWORK, network),
+    "rastrigin": _of_numbers(rastrigin, 4, -4, 5.12),
+    "styblinski": _of_numbers(styblinski, 5, -5, 5),
+    "levy": _of_numbers(levy, 8, -10, 10),
+    "ackley": _of_numbers(ackley, 10, -20, 32),
+}
+
+SEARCHERS: dict[str, Callable[[SequentialTask, int, int], Losses]] = {
+    HERE: partial(by_paceline, "auto"),
+    "paceline gp": partial(by_paceline, "gp"),
+    "paceline tpe": partial(by_paceline, "tpe"),
+    "optuna gp": partial(by_optuna, optuna.samplers.GPSampler),
+    "optuna tpe": partial(by_optuna, optuna.samplers.TPESampler),
+    "random": partial(by_optuna, optuna.samplers.RandomSampler),
+}
+
+
+def regrets(searcher: str, name: str, trials: int, seeds: int) -> Values:
+    """A row for each seed, with the least regret so far after each trial."""
+    found = [SEARCHERS[searcher](TASKS[name], seed, trials) for seed in range(seeds)]
+    losses = np.array([[math.inf if loss is None else loss for loss in one] for one in found])
+    return np.maximum(np.minimum.accumulate(losses, axis=1), LEAST_REGRET)
+
+
+def report(name: str, searchers: Sequence[str], trials: int, seeds: int) -> None:
+    found: dict[str, Values] = {}
+    shown = [count for count in SHOWN if count <= trials]
+    print(f"\n{name}: after {', '.join(map(str, shown))} trials", flush=True)
+    for searcher in searchers:
+        found[searcher] = regrets(searcher, name, trials, seeds)
+        medians = " ".join(f"{np.median(found[searcher][:, count - 1]):9.4f}" for count in shown)
+        pair = searcher != HERE and HERE in found
+        ratio = geometric_mean(np.log(found[searcher][:, -1] / found[HERE][:, -1])) if pair else ""
+        print(f"  {searcher:13} {medians}   {ratio}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", nargs="+", choices=TASKS, default=[*TASKS])
+    parser.add_argument("--searchers", nargs="+", choices=SEARCHERS, default=[*SEARCHERS])
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=12)
+    arguments = parser.parse_args()
+    optuna.logging.disable_default_handler()
+    warnings.simplefilter("ignore")
+    for name in arguments.problems:
+        report(name, arguments.searchers, arguments.trials, arguments.seeds)
+
+
+if __name__ == "__main__":
+    main()
