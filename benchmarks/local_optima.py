@@ -20,6 +20,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
+from benchmarks.harness.problems import hartmann
 from benchmarks.harness.ratios import geometric_mean
 from benchmarks.harness.sequential import Losses, Params, SequentialTask, by_optuna, by_paceline
 
@@ -30,22 +31,7 @@ SHOWN = 25, 50, 100, 200, 400, 800
 
 Values = NDArray[np.float64]
 
-_WEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
-_STEEPNESS = np.array(
-    [[10, 3, 17, 3.5, 1.7, 8], [0.05, 10, 17, 0.1, 8, 14], [3, 3.5, 1.7, 10, 17, 8], [17, 8, 0.05, 10, 0.1, 14]]
-)
-_CENTRES = 1e-4 * np.array(
-    [
-        [1312, 1696, 5569, 124, 8283, 5886],
-        [2329, 4135, 8307, 3736, 1004, 9991],
-        [2348, 1451, 3522, 2883, 3047, 6650],
-        [4047, 8828, 8732, 5743, 1091, 381],
-    ]
-)
-
-
-def hartmann(x: Values) -> float:
-    return float(3.32237 - _WEIGHTS @ np.exp(-(_STEEPNESS * (x - _CENTRES) ** 2).sum(axis=1)))
+LEAST_OF_HARTMANN = -3.32237
 
 
 def rosenbrock(x: Values) -> float:
@@ -86,8 +72,12 @@ def network(params: Params) -> float:
     return float(min(2.3, fit + _BY_ACTIVATION[params["activation"]] + too_large + too_small) - _LEAST_OF_NETWORK)
 
 
+def _numbers(count: int, low: float, high: float) -> dict[str, Any]:
+    return {f"x{index}": {"type": "float", "low": low, "high": high} for index in range(count)}
+
+
 def _of_numbers(function: Callable[[Values], float], count: int, low: float, high: float) -> SequentialTask:
-    space = {f"x{index}": {"type": "float", "low": low, "high": high} for index in range(count)}
+    space = _numbers(count, low, high)
     return SequentialTask(space, lambda params: function(np.array([params[name] for name in space])))
 
 
@@ -107,7 +97,7 @@ _NETWORK = {
 }
 
 TASKS = {
-    "hartmann": _of_numbers(hartmann, 6, 0, 1),
+    "hartmann": SequentialTask(_numbers(6, 0, 1), lambda params: hartmann(dict(params))[0] - LEAST_OF_HARTMANN),
     "rosenbrock": _of_numbers(rosenbrock, 6, -2, 2),
     "network": SequentialTask(_NETWORK, network),
     "rastrigin": _of_numbers(rastrigin, 4, -4, 5.12),

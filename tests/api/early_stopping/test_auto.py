@@ -175,7 +175,7 @@ def test_the_sampler_alone_may_be_left_to_the_service(service: Api) -> None:
     assert shown["spec"]["early_stopping"] == {"rule": "none"}
     assert shown["early_stopping"] == {"name": "none", "options": {}, "why": None}
     assert [one["sampler"]["name"] for one in chosen(service, shown["name"])] == [shown["sampler"]["name"]]
-    patched(service, shown["name"], limits={"max_trials": 900})
+    patched(service, shown["name"], limits={"max_trials": 9_000})
     assert [one["sampler"]["name"] for one in chosen(service, shown["name"])] == ["gp", "tpe"]
 
 

@@ -62,7 +62,7 @@ def test_forbidden_combinations_are_not_sampled_and_dead_branches_are_named(serv
             "brute_force",
             "the space has 16 configurations: a budget of 100 trials can try them all",
         ),
-        ({"space": {"lr": LR}, "limits": {"max_trials": 50}}, "gp", "a budget of 50 trials and a parallelism of 1"),
+        ({"space": {"lr": LR}, "limits": {"max_trials": 50}}, "gp", "a parallelism of 1 is small enough for gp"),
         ({"space": {**SPACE, "lr": LR}, "limits": {"max_trials": 9}}, "tpe", "the space has conditions"),
     ],
 )
