@@ -30,6 +30,10 @@ IDLE_CORES = 0.5
 START_SECONDS = 30.0
 """How long a process may take to start. The first one on a node waits until the fork server has imported everything."""
 
+STOP_SECONDS = 1.0
+ERROR_SECONDS = 60.0
+"""How long nothing is started after an error: Ray's head may be away."""
+
 GIBIBYTE = 2**30
 
 
@@ -68,10 +72,10 @@ class PrestartLoop:
             self._thread.start()
 
     def stop(self) -> None:
-        """Does not end the processes. Ray does, when this process leaves it."""
+        """Does not end the processes: Ray does, when this process leaves it. Waits for no node that does not answer."""
         self._stopped.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
 
     def pause(self) -> None:
         """A slot is starting a worker group."""
@@ -82,8 +86,8 @@ class PrestartLoop:
             try:
                 self.run_once()
             except Exception:
-                logger.exception("stopped prestarting worker processes after an error")
-                return
+                logger.exception("no worker processes are prestarted for %g s after an error", ERROR_SECONDS)
+                self._stopped.wait(ERROR_SECONDS)
         for node in self.nodes.values():
             node.workers.close()
 

@@ -147,3 +147,22 @@ def test_nothing_is_prestarted_while_a_slot_starts_its_workers(loop: Any, monkey
     monkeypatch.setattr(prestart_loop, "CALM_SECONDS", 0.5)
     loop.pause()
     fill(loop)
+
+
+def test_prestarting_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.agent import prestart_loop  # noqa: PLC0415 - heavy
+
+    calls: list[object] = []
+
+    def fails_once(loop: object) -> int:
+        calls.append(loop)
+        if len(calls) == 1:
+            raise RuntimeError("Ray's head is away")
+        return 0
+
+    monkeypatch.setattr(prestart_loop.PrestartLoop, "run_once", fails_once)
+    monkeypatch.setattr(prestart_loop, "ERROR_SECONDS", 0.0)
+    loop = prestart_loop.PrestartLoop(COUNT, {})
+    loop.start()
+    until(lambda: len(calls) > 1, "it is tried again")
+    loop.stop()

@@ -26,7 +26,8 @@ Remains = tuple[str, int | None, OwnExit | GpuAbort | None]
 class Ranks:
     """Written by the slot's event loop, and read by the slot's thread once no worker runs.
 
-    `world_size` of an elastic group is known when it starts. `lost_nodes` are those that no longer answer.
+    `world_size` of an elastic group is known when it starts. `lost_nodes` are those that Ray does not reach,
+    and `late_nodes` those that have not answered in time.
 
     Ray may deliver output of a rank after its death, while the slot's thread reads what the rank has left in its files.
     Such output is ignored, because the files have it.
@@ -38,6 +39,7 @@ class Ranks:
         self.ended: dict[int, WorkerEnded] = {}
         self.dead: set[int] = set()
         self.lost_nodes: set[str] = set()
+        self.late_nodes: set[str] = set()
         self.times: dict[int, dict[str, float]] = {}
         self.has_oom_kill = False
         self.own_exits: dict[int, OwnExit | GpuAbort] = {}

@@ -5,18 +5,30 @@ import contextlib
 import ray
 
 from trainer.slot.attempt.attempt import Attempt
+from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt.ranks import Remains
-from trainer.slot.nodes.node_tasks import read_remains, remove_working_directory, run_on_node
+from trainer.slot.nodes.node_tasks import TASK_SECONDS, read_remains, remove_working_directory, run_on_node
+
+GIVE_BACK_SECONDS = 1.0
 
 NODE_SILENT = "[paceline: the node of this rank does not answer, so the rest of its output is missing]\n"
 
 
 def remains_of(attempt: Attempt, rank: int) -> Remains:
-    """Read on the worker's node. A node that does not answer counts as lost."""
+    """Read on the worker's node. One that Ray cannot reach counts as lost; one that is late is not asked again.
+
+    An attempt that is given back does not wait for long: its slot is about to be killed.
+    """
     worker, positions = attempt.ranks.started[rank], attempt.ranks.log_positions[rank]
+    if worker.node in attempt.ranks.lost_nodes | attempt.ranks.late_nodes:
+        return NODE_SILENT, None, None
+    files = worker.oom_counter, worker.exit_file
+    seconds = GIVE_BACK_SECONDS if isinstance(attempt.state.current, Preempted) else TASK_SECONDS
     try:
-        files = worker.oom_counter, worker.exit_file
-        return run_on_node(worker.node, read_remains, worker.log_positions, positions, *files)
+        return run_on_node(worker.node, read_remains, worker.log_positions, positions, *files, seconds=seconds)
+    except ray.exceptions.GetTimeoutError:  # also an OSError; the node may only be busy
+        attempt.ranks.late_nodes.add(worker.node)
+        return NODE_SILENT, None, None
     except (ray.exceptions.RayTaskError, OSError):  # the node answers
         return NODE_SILENT, None, None
     except ray.exceptions.RayError:

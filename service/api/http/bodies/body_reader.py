@@ -64,7 +64,5 @@ def unsupported(kind: str, wanted: str) -> UnsupportedMediaType:
     return UnsupportedMediaType(f"the body of this call cannot be {shortened(kind)}; send it as {wanted}")
 
 
-def body_too_large(limit: int, size: int | None = None) -> TooLarge:
-    """`size`: that of the body, if it is known."""
-    known = "" if size is None else f", this one has {size / 1e6:.6g} MB"
-    return TooLarge(f"the body of this call may have at most {limit / 1e6:g} MB{known}", max_bytes=limit)
+def body_too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body of this call may have at most {limit / 1e6:g} MB", max_bytes=limit)

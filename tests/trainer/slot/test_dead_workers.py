@@ -1,0 +1,32 @@
+"""What is read of dead workers whose node does not answer. Starts no Ray."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import GetTimeoutError
+
+from tests.trainer.slot.attempt.played_attempt import STARTED
+from trainer.slot.attempt.attempt_state import Killed, Preempted, State
+from trainer.slot.attempt.ranks import Ranks
+from trainer.slot.nodes import dead_workers
+
+pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
+
+
+@pytest.mark.parametrize(("state", "seconds"), [(Preempted(), 1.0), (Killed(), 20.0)])
+def test_a_node_that_does_not_answer_is_asked_once_and_not_for_long_by_an_attempt_that_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, state: State, seconds: float
+) -> None:
+    waited: list[float] = []
+
+    def silent(*_arguments: Any, seconds: float) -> None:
+        waited.append(seconds)
+        raise GetTimeoutError("no answer")
+
+    monkeypatch.setattr(dead_workers, "run_on_node", silent)
+    attempt: Any = SimpleNamespace(ranks=Ranks(2), state=SimpleNamespace(current=state))
+    for rank in (0, 1):
+        attempt.ranks.add_started(rank, STARTED)
+        assert dead_workers.remains_of(attempt, rank) == (dead_workers.NODE_SILENT, None, None)
+    assert waited == [seconds]
