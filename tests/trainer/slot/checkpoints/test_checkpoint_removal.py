@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import until
+from tests.trainer.conftest import set_constant, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from trainer.slot.checkpoints import checkpoint_removal
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, Removal
 
 
 @pytest.fixture
@@ -74,14 +74,15 @@ def test_a_removal_that_waits_for_another_one_is_spared_too_and_one_under_way_is
     storage: Path, remover: DirectoryRemover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     come_back(storage)
-    begun, may_go_on, delete = threading.Event(), threading.Event(), checkpoint_removal.delete_directory
+    begun, may_go_on = threading.Event(), threading.Event()
 
-    def delete_slowly(uri: str) -> None:
-        begun.set()
-        assert may_go_on.wait(PATIENCE_SECONDS)
-        delete(uri)
+    class SlowRemoval(Removal):
+        def __call__(self) -> bool:
+            begun.set()
+            assert may_go_on.wait(PATIENCE_SECONDS)
+            return super().__call__()
 
-    monkeypatch.setattr(checkpoint_removal, "delete_directory", delete_slowly)
+    set_constant(monkeypatch, DirectoryRemover.remove, "Removal", SlowRemoval)
     for name in ("old", "new"):
         remover.remove(str(storage / name))
     assert begun.wait(PATIENCE_SECONDS)
