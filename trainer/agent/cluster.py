@@ -101,12 +101,8 @@ def start_slot(
 
 
 def find_slots(prefix: str) -> dict[str, Any]:
-    """The handles of this namespace's living slots by name. Behind the prefix, a name has no dot.
-
-    An agent's name may have some: the slots of `gpu.2` begin with the prefix of the agent `gpu`, too.
-    """
-    names = [name for one in list_named_actors() if (name := str(one)).startswith(prefix)]
-    names = [name for name in names if "." not in name.removeprefix(prefix)]
+    """The handles of this namespace's living slots by name."""
+    names = [str(name) for name in list_named_actors() if str(name).startswith(prefix)]
     found = {}
     for name in names:
         try:

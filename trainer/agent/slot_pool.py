@@ -135,9 +135,15 @@ class SlotPool:
         return found
 
     def adopt(self) -> None:
-        """Take over the slots that a former agent of this name left running. Their status says what they are."""
+        """Take over the slots that a former agent of this name left running. Their status says what they are.
+
+        Behind the prefix, their names have no dot, and agents' names may have some: those of the slots of `gpu.2`
+        begin with the prefix of the agent `gpu`, too.
+        """
         self._orphan_search_until = time.monotonic() + ORPHAN_SEARCH_SECONDS
-        self.slots |= {name: PooledSlot(name, actor) for name, actor in find_slots(self._prefix).items()}
+        for name, actor in find_slots(self._prefix).items():
+            if "." not in name.removeprefix(self._prefix):
+                self.slots[name] = PooledSlot(name, actor)
 
     def refresh(self) -> dict[AttemptId, bool]:
         """Update the status of every slot, without waiting for a slow one.
