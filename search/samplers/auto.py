@@ -64,7 +64,7 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
     if problem.prunes and models_curves(problem) and max_trials <= MAX_GP_TRIALS and _suits_gp(problem):
         why = "learns most from each trial, including trials that are stopped early"
-        return _gp_if_installed(problem, budget, why)
+        return _gp_if_installed(_both_small(problem, budget), why)
     # Without a limit, a search usually ends after some time.
     if not problem.prunes and (max_trials < MIN_EVOLUTION_TRIALS or problem.max_trials is None) and _suits_gp(problem):
         return _gp_and_tpe_if_installed(problem, max_trials)
@@ -81,23 +81,23 @@ def _suits_gp(problem: Problem) -> bool:
     return problem.parallelism <= MAX_GP_PARALLELISM and not Gp().mistakes_with(problem)
 
 
-def _gp_if_installed(problem: Problem, budget: str, why: str) -> ChosenSampler:
-    small = f"{budget} and a parallelism of {problem.parallelism} are small enough for gp"
+def _both_small(problem: Problem, budget: str) -> str:
+    return f"{budget} and a parallelism of {problem.parallelism} are small enough for gp"
+
+
+def _gp_if_installed(small: str, why: str, sampler: Gp | None = None) -> ChosenSampler:
     if missing := Gp.missing():
         return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
-    return ChosenSampler("gp", Gp(), f"{small}, which {why}")
+    return ChosenSampler("gp", sampler or Gp(), f"{small}, which {why}")
 
 
 def _gp_and_tpe_if_installed(problem: Problem, max_trials: float) -> ChosenSampler:
-    small = f"a parallelism of {problem.parallelism} is small enough for gp"
-    if missing := Gp.missing():
-        return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
-    why = f"{small}, which learns most from each trial"
+    why = "learns most from each trial"
     if max_trials > FIRST_TURN:
         why += f"; from trial {FIRST_TURN} on every third proposal is tpe's, in case gp stays at a local optimum"
     if max_trials > MAX_GP_TRIALS:
         why += f", and so are all after {MAX_GP_TRIALS} trials, because those of gp take longer with every trial"
-    return ChosenSampler("gp", GpAndTpe(), why)
+    return _gp_if_installed(f"a parallelism of {problem.parallelism} is small enough for gp", why, GpAndTpe())
 
 
 def _for_several_objectives(
@@ -108,7 +108,7 @@ def _for_several_objectives(
         return ChosenSampler("tpe", Tpe(group=True), f"tpe supports {count} objectives and conditions")
     most = MAX_GP_TRIALS_OF_TWO_OBJECTIVES if count == 2 else MAX_GP_TRIALS  # noqa: PLR2004
     if not problem.prunes and max_trials <= most and _suits_gp(problem):
-        return _gp_if_installed(problem, budget, "learns most of the trade-off from each trial")
+        return _gp_if_installed(_both_small(problem, budget), "learns most of the trade-off from each trial")
     if max_trials < MIN_EVOLUTION_TRIALS:
         return ChosenSampler("tpe", Tpe(), f"{budget} is too small for generations to evolve with {count} objectives")
     if count <= MAX_NSGA2_OBJECTIVES:

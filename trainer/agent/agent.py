@@ -39,7 +39,6 @@ from trainer.client.http import (
     backoff_delays,
 )
 from trainer.process_log.context import log_context
-from trainer.process_log.redaction import redacted
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
 
@@ -119,8 +118,7 @@ def run_agent(
             f"agent {name} lost contact with the service for too long and was replaced: {taken.detail}"
         ) from taken
     except CallRefused as refused:
-        service = redacted(service_url)
-        raise AgentRefused(f"the service at {service} does not let agent {name} work: {refused}") from refused
+        raise AgentRefused(f"the service at {service_url} does not let agent {name} work: {refused}") from refused
     finally:
         pool.prestart.stop()
         agent.leave()

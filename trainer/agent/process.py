@@ -15,6 +15,7 @@ from trainer.agent.agent import AgentRefused, AgentReplaced, run_agent
 from trainer.agent.cluster import ClusterUnreachable
 from trainer.agent.settings import BadSetting, preloaded_modules, prestarted_workers, state_directory
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED, REPLACED
+from trainer.process_log.redaction import redacted
 from trainer.process_log.setup import LogSettings, set_up_process, writes_json
 
 
@@ -35,7 +36,7 @@ def main(service_url: str, name: str, ray_address: str) -> int:
         if writes_json():
             logging.getLogger(__name__).error("%s", refused)  # noqa: TRY400 - the message is enough
         else:
-            sys.stderr.write(f"error: {refused}\n")
+            sys.stderr.write(f"error: {redacted(str(refused))}\n")  # as the lines of the log are
         return REFUSED
     except ClusterUnreachable as error:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the message is enough

@@ -49,7 +49,13 @@ Answer = TypeVar("Answer")
 
 
 class ServiceUnreachable(Exception):
-    """No answer, or one that asks to try later (AWAY): the same call may succeed."""
+    """No answer, or one that asks to try later (AWAY): the same call may succeed.
+
+    The message may become the error of an attempt, which the service shows: a password in an address is left out.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redacted(message))
 
 
 class ServiceDiskFull(ServiceUnreachable):
@@ -172,9 +178,9 @@ class ServiceClient:
                 headers[TRACEPARENT] = tracing.traceparent
             answer = self._session.request(method, address + path, timeout=timeout, headers=headers, **kwargs)
         except requests.ReadTimeout as error:
-            raise AnswerLate(f"{redacted(address)} does not answer in time") from error
+            raise AnswerLate(f"{address} does not answer in time") from error
         except requests.RequestException as error:
-            raise ServiceUnreachable(f"{redacted(address)} does not answer: {type(error).__name__}") from error
+            raise ServiceUnreachable(f"{address} does not answer: {type(error).__name__}") from error
         if (others := answer.headers.get(SERVICES_HEADER)) is not None:
             self._addresses.announce(others.split())
         if answer.ok:
@@ -198,7 +204,8 @@ def _json_object(answer: requests.Response) -> dict[str, Any] | None:
         return None
     found = _json(answer)
     if found is None:
-        raise ServiceFailed(answer.status_code, "not-json", f"{_shown_url(answer)} does not answer with a JSON object")
+        detail = f"{redacted(answer.url)} does not answer with a JSON object"
+        raise ServiceFailed(answer.status_code, "not-json", detail)
     return found
 
 
@@ -211,21 +218,14 @@ def _json(answer: requests.Response) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _shown_url(answer: requests.Response) -> str:
-    """Without a password: the message may become the error of an attempt, which the service shows."""
-    return redacted(answer.url)
-
-
 def _refusal(answer: requests.Response) -> Exception:
     status = answer.status_code
     if status in AWAY:
         away = ServiceDiskFull if status == requests.codes.insufficient_storage else ServiceUnreachable
-        return away(f"{_shown_url(answer)} answers {status}")
+        return away(f"{answer.url} answers {status}")
     problem = _json(answer) or {}
     if status < requests.codes.server_error and status not in TOO_LARGE and "type" not in problem:
-        return ServiceUnreachable(
-            f"{_shown_url(answer)} answers {status}, but not in the form of the service's own errors"
-        )
+        return ServiceUnreachable(f"{answer.url} answers {status}, but not in the form of the service's own errors")
     kind = str(problem.get("type", "about:blank")).removeprefix(PROBLEM_TYPES)
     detail = str(problem.get("detail") or problem.get("title") or answer.reason)
     if status >= requests.codes.server_error:

@@ -214,7 +214,9 @@ class AttemptExecutor:
                 # A worker may have died while it saved.
                 self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
             if attempt.ranks.silent:
-                self._remover.run_soon(partial(remove_working_directories, attempt))
+                self._remover.run_soon(
+                    partial(remove_working_directories, attempt), f"working directories of {attempt.run}"
+                )
             if outcome is None or outcome.is_lost or attempt.ranks.silent:
                 self._end_worker_group()
             return self._send_outcome(attempt, outcome)

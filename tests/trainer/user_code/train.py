@@ -159,7 +159,7 @@ def save(config: dict[str, Any]) -> None:
     for step in range(start + 1, start + config["steps"] + 1):
         write_down(config, "step", step)
         time.sleep(config.get("pause", 0))
-        save_shard(step)
+        save_shard(step, checkpoint_dir_name=config["names"][step % 2] if "names" in config else None)
 
 
 def save_shard(step: int, **arguments: Any) -> None:
@@ -167,12 +167,6 @@ def save_shard(step: int, **arguments: Any) -> None:
         rank = ray.train.get_context().get_world_rank()
         Path(folder, f"shard-{rank}").write_text(str(step))
         ray.train.report({"epoch": step}, checkpoint=Checkpoint.from_directory(folder), **arguments)
-
-
-def save_by_turns(config: dict[str, Any]) -> None:
-    """Under two names, so that each save replaces an earlier one."""
-    for step in range(1, config["steps"] + 1):
-        save_shard(step, checkpoint_dir_name="ab"[step % 2])
 
 
 def save_and_list(config: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ class Attempt:
     ) -> None:
         self.assignment = assignment
         self.run = assignment.run_name
-        self.state = AttemptState(self._end_workers)
+        self.state = AttemptState(runner.end_workers)
         self._workers = assignment.trainer.workers
         self.ranks = Ranks(self._workers.min_workers)
         self.checkpoints = CheckpointLedger(assignment, remove, spare)
@@ -128,13 +128,13 @@ class Attempt:
     def controller_started(self, actor: Any) -> None:
         self._runner.controller_started(actor)
         if self.state.is_ending_now:
-            self._end_workers()
+            self._runner.end_workers()
 
     def worker_started(self, rank: int, started: WorkerStarted) -> None:
         self.ranks.add_started(rank, started)
         self._runner.worker_started(started.actor)
         if self.state.is_ending_now:
-            self._end_workers()
+            self._runner.end_workers()
 
     def function_began(self) -> None:
         """A rank is about to call the training function. The time limits count from the first one on."""
@@ -304,13 +304,6 @@ class Attempt:
                 self.delivery.reports.drop_held()
             self.validations.cancel()
             self._leave()
-
-    def _end_workers(self) -> None:
-        """Whatever Ray raises, the order to end takes effect otherwise."""
-        try:
-            self._runner.end_workers()
-        except Exception:
-            logger.exception("the workers of %s could not be ended", self.run)
 
     def _leave(self) -> None:
         self._loop.call_soon_threadsafe(self.barrier.leave)

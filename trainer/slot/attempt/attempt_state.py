@@ -4,11 +4,14 @@ Orders come from several threads: the heartbeat, the outboxes, the slot's event 
 them go through one `AttemptState`, whose lock makes each move atomic.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trainer.worker.failures import Failure
+
+logger = logging.getLogger("paceline")
 
 
 @dataclass(frozen=True)
@@ -119,11 +122,12 @@ class AttemptState:
     """The one owner of an attempt's state. Its methods may be called from any thread.
 
     `end_workers` is called on each move to an `EndingNow` state, while the lock is held: once `conclude` has returned,
-    it is not called any more, because the workers may then be those of the next attempt.
+    it is not called any more, because the workers may then be those of the next attempt. What it raises is logged, and
+    the order takes effect otherwise: Ray's head may be away.
     """
 
     def __init__(self, end_workers: Callable[[], None]) -> None:
-        self._end_workers = end_workers
+        self._end = end_workers
         self._lock = threading.Lock()
         self._current: State = Running()
         self._is_concluded = False
@@ -174,6 +178,12 @@ class AttemptState:
         with self._lock:
             if not self._is_concluded:
                 self._end_workers()
+
+    def _end_workers(self) -> None:
+        try:
+            self._end()
+        except Exception:
+            logger.exception("the workers could not be ended")
 
     def conclude(self) -> State:
         """Accept no more orders; returns the last state."""

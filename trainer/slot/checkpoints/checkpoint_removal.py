@@ -18,8 +18,8 @@ RETRY_SECONDS = (1.0, 5.0, 20.0, 60.0, 240.0)
 LAST_RETRY_SECONDS = 1.0
 """The time between the last tries, of a remover that closes."""
 
-Task = Callable[[], bool | None]
-"""False, or any exception: it failed and is tried again."""
+Task = Callable[[], None]
+"""What it raises is logged, and it is tried again."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,16 @@ class Removal:
 
     uri: str
 
-    def __call__(self) -> bool:
-        return remove(self.uri)
+    def __call__(self) -> None:
+        delete_directory(self.uri)
 
 
 @dataclass(frozen=True)
 class PendingTask:
+    """`what` begins the line of log that says that it could not be removed."""
+
     task: Task
+    what: str
     due_at: float
     failures: int = 0
 
@@ -55,16 +58,16 @@ class DirectoryRemover(threading.Thread):
 
     def remove(self, uri: str) -> None:
         """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
-        self.run_soon(Removal(uri))
+        self.run_soon(Removal(uri), f"the checkpoint {uri} is no longer needed, but")
 
     def remove_all_except(self, names: Collection[str], folder: str) -> None:
         """Remove, soon, the directories in the folder, a URI, that have other names."""
-        self.run_soon(partial(remove_all_except, names, folder))
+        self.run_soon(partial(remove_all_except, names, folder), f"unfinished checkpoints in {folder}")
 
-    def run_soon(self, task: Task) -> None:
-        """Remove something else than checkpoints."""
+    def run_soon(self, task: Task, what: str) -> None:
+        """Remove something else than checkpoints. `what` says what for the log."""
         with self._changed:
-            self._pending.append(PendingTask(task, time.monotonic()))
+            self._pending.append(PendingTask(task, what, time.monotonic()))
             self._changed.notify_all()
 
     def spare(self, uri: str) -> None:
@@ -91,7 +94,7 @@ class DirectoryRemover(threading.Thread):
 
     def run(self) -> None:
         while (one := self._next()) is not None:
-            is_done = _succeeds(one.task)
+            is_done = _succeeds(one)
             with self._changed:
                 self._running = None
                 if not is_done:
@@ -117,17 +120,22 @@ class DirectoryRemover(threading.Thread):
         elif one.failures < len(self._delays):
             delay = self._delays[one.failures]
         else:
-            logger.warning("%s is left after %d tries", one.task, one.failures + 1)
+            logger.warning("it is left there after %d tries", one.failures + 1)
             return
-        self._pending.append(PendingTask(one.task, time.monotonic() + delay, one.failures + 1))
+        self._pending.append(replace(one, due_at=time.monotonic() + delay, failures=one.failures + 1))
 
 
-def _succeeds(task: Task) -> bool:
+def _succeeds(one: PendingTask) -> bool:
+    """The thread must live on, whatever a file system raises."""
     try:
-        return task() is not False
-    except Exception:  # the thread must live on, whatever a file system raises
-        logger.exception("something that is no longer needed could not be removed")
+        one.task()
+    except (OSError, ValueError) as error:
+        logger.warning("%s could not be removed: %s", one.what, error)
         return False
+    except Exception:
+        logger.exception("%s could not be removed", one.what)
+        return False
+    return True
 
 
 def delete_directory(uri: str) -> None:
@@ -137,24 +145,9 @@ def delete_directory(uri: str) -> None:
         storage.delete_dir(path)
 
 
-def remove(uri: str) -> bool:
-    """Return whether the directory is gone."""
-    try:
-        delete_directory(uri)
-    except (OSError, ValueError) as error:
-        logger.warning("the checkpoint %s is no longer needed, but could not be removed: %s", uri, error)
-        return False
-    return True
-
-
-def remove_all_except(names: Collection[str], folder: str) -> bool:
-    """Return whether all others are gone."""
-    try:
-        storage, path = FileSystem.from_uri(folder)
-        for entry in storage.get_file_info(FileSelector(path, allow_not_found=True)):
-            if entry.type is FileType.Directory and entry.base_name not in names:
-                storage.delete_dir(entry.path)
-    except (OSError, ValueError) as error:
-        logger.warning("unfinished checkpoints in %s could not be removed: %s", folder, error)
-        return False
-    return True
+def remove_all_except(names: Collection[str], folder: str) -> None:
+    """Delete the directories in the folder, a URI, that have other names. Raises what the file system raises."""
+    storage, path = FileSystem.from_uri(folder)
+    for entry in storage.get_file_info(FileSelector(path, allow_not_found=True)):
+        if entry.type is FileType.Directory and entry.base_name not in names:
+            storage.delete_dir(entry.path)

@@ -9,7 +9,7 @@ from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt.ranks import Remains
 from trainer.slot.nodes.node_tasks import TASK_SECONDS, read_remains, remove_working_directory, run_on_node
 
-GIVE_BACK_SECONDS = 1.0
+GIVE_BACK_TASK_SECONDS = 1.0
 
 NODE_SILENT = "[paceline: the node of this rank does not answer, so the rest of its output is missing]\n"
 
@@ -23,7 +23,7 @@ def remains_of(attempt: Attempt, rank: int) -> Remains:
     if worker.node in attempt.ranks.lost_nodes | attempt.ranks.late_nodes:
         return NODE_SILENT, None, None
     files = worker.oom_counter, worker.exit_file
-    seconds = GIVE_BACK_SECONDS if isinstance(attempt.state.current, Preempted) else TASK_SECONDS
+    seconds = GIVE_BACK_TASK_SECONDS if isinstance(attempt.state.current, Preempted) else TASK_SECONDS
     try:
         return run_on_node(worker.node, read_remains, worker.log_positions, positions, *files, seconds=seconds)
     except ray.exceptions.GetTimeoutError:  # also an OSError; the node may only be busy

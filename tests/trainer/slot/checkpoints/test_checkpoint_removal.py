@@ -77,10 +77,10 @@ def test_a_removal_that_waits_for_another_one_is_spared_too_and_one_under_way_is
     begun, may_go_on = threading.Event(), threading.Event()
 
     class SlowRemoval(Removal):
-        def __call__(self) -> bool:
+        def __call__(self) -> None:
             begun.set()
             assert may_go_on.wait(PATIENCE_SECONDS)
-            return super().__call__()
+            super().__call__()
 
     set_constant(monkeypatch, DirectoryRemover.remove, "Removal", SlowRemoval)
     for name in ("old", "new"):
@@ -107,7 +107,7 @@ def test_an_error_that_no_file_system_should_raise_is_logged_and_the_removals_go
             raise errors.pop()
 
     come_back(storage)
-    remover.run_soon(fails_twice)
+    remover.run_soon(fails_twice, "a directory")
     remover.remove(str(storage / "old"))
     until(lambda: not remover.has_work, "both are done")
     assert not (storage / "old").exists()

@@ -46,7 +46,7 @@ def test_only_the_newest_checkpoints_that_the_service_knows_are_kept(
 def test_a_checkpoint_whose_name_is_used_again_is_not_removed_as_the_earlier_one(
     service: FakeService, add: Add
 ) -> None:
-    trial = add("save_by_turns", config={"steps": 40})
+    trial = add("save", config={"steps": 40, "names": "ab"})
     assert service.finished(trial).outcome == Outcome.COMPLETED
     last = Path(known(service, trial)[-1])
     until(lambda: not last.with_name("b").exists(), "the other one is removed")
