@@ -58,7 +58,7 @@ def main() -> None:
         fail(refused.errors, EXIT_USAGE, refused.hints)
     except (arguments.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
         fail([str(error)], EXIT_USAGE)
-    except Unreachable as error:
+    except (Unreachable, trials.StreamEnded) as error:
         fail([str(error)], EXIT_FAILED)
 
 

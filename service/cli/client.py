@@ -23,6 +23,8 @@ Json = dict[str, Any]
 class Unreachable(Exception):
     """A call to the URL got no answer, or not the whole of it."""
 
+    is_temporary = True
+
     def __init__(self, url: str, error: Exception) -> None:
         if isinstance(error, httpx.ConnectError):
             message = f"no service answers at {url} ({error}); start it with `paceline up`, or set PACELINE_URL"
@@ -49,7 +51,8 @@ class Refused(Exception):
 
     @property
     def is_temporary(self) -> bool:
-        return self.status == httpx.codes.SERVICE_UNAVAILABLE
+        """Whether it says that the service, or what a proxy passes calls on to, is away for now."""
+        return self.status in (502, 503, 504)
 
     @property
     def errors(self) -> list[str]:

@@ -22,6 +22,9 @@ from service.stack.state_file import read_state
 
 SPEC = Path("examples/digits/experiment.yaml")
 STOP_SECONDS = 60
+OUTAGE_SECONDS = 30
+"""How long the service may not answer before the demo ends: the stack starts a killed one again at once."""
+
 _STOPPED = "Stopped. To look at the results again: paceline up --data-dir {data_dir}"
 
 
@@ -40,7 +43,7 @@ def run(data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: 
         name = unused_name(client, "digits")
         console.print(f"Submitting {SPEC} as {name} …\n", highlight=False)
         submit(client, SPEC, code=None, name=name)
-        ended = watch_experiment(client, name, console)
+        ended = watch_experiment(client, name, console, OUTAGE_SECONDS)
         if keep:
             console.print(f"\nThe stack is still running. To stop it: kill {state['pid']}", highlight=False)
         return ended

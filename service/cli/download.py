@@ -47,7 +47,7 @@ def _download(client: Client, path: str, stem: Path) -> Path:
         try:
             return _continue_download(client, path, stem)
         except (Unreachable, Refused) as error:
-            if isinstance(error, Refused) and not error.is_temporary:
+            if not error.is_temporary:
                 raise
             failures = failures + 1 if _received_bytes(stem) == before else 0
             if failures == MAX_FAILURES:

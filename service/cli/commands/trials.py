@@ -19,6 +19,16 @@ PANEL = "Trials"
 app = typer.Typer()
 
 
+class StreamEnded(Exception):
+    """The service has ended a followed log before its attempt ended, as it does when it stops."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the service ended the stream because it stops or starts again, but the attempt still runs. To go on: run "
+            "this again, with --tail 50 to leave out what was printed already"
+        )
+
+
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline logs t-1f2e3d4c5b6a --rank 0 --tail 50")
 def logs(
     trial: Trial,
@@ -35,8 +45,19 @@ def logs(
 ) -> None:
     """Print the output of a trial's workers."""
     with connect(url) as client:
-        for text in client.logs(trial, rank, tail, attempt, follow=follow):
+        number = _newest_attempt(client.trial(trial)) if follow and attempt is None else attempt
+        for text in client.logs(trial, rank, tail, number, follow=follow):
             typer.echo(text, nl=False)
+        if follow and number is not None and _still_runs(client.trial(trial), number):
+            raise StreamEnded
+
+
+def _newest_attempt(trial: dict[str, Any]) -> int | None:
+    return max((attempt["number"] for attempt in trial["attempts"]), default=None)
+
+
+def _still_runs(trial: dict[str, Any], attempt: int) -> bool:
+    return any(one["number"] == attempt and one["ended_at"] is None for one in trial["attempts"])
 
 
 @app.command(rich_help_panel=PANEL)

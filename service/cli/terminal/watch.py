@@ -1,14 +1,14 @@
 """Following an experiment in the terminal: a live view, or plain lines where the output is not a terminal."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from service.cli.client import Client
+from service.cli.client import Client, Refused, Unreachable
 from service.cli.terminal import progress_view
 from service.cli.terminal.live_table import live_table
 from service.cli.terminal.progress import TrialProgress
@@ -16,6 +16,9 @@ from service.cli.terminal.progress import TrialProgress
 POLL_SECONDS = 0.5
 MLFLOW_SECONDS = 5.0
 """How long after its end an experiment's page in MLflow may take to appear, on a machine that is busy."""
+
+OUTAGE_SECONDS = 300.0
+"""How long the service may not answer before following ends: longer than a restart, or an upgrade, takes."""
 
 STATUS_LINE_SECONDS = 10
 MIN_ROWS, MAX_ROWS = 3, 16
@@ -26,34 +29,50 @@ ENDED = frozenset({"completed", "failed", "stopped"})
 Json = dict[str, Any]
 
 
-def watch_experiment(client: Client, name: str, console: Console) -> Json:
-    """Show the experiment until it ends, then a summary; return the experiment as it ended."""
+def watch_experiment(client: Client, name: str, console: Console, outage_seconds: float = OUTAGE_SECONDS) -> Json:
+    """Show the experiment until it ends, then a summary; return the experiment as it ended.
+
+    Raises Unreachable and Refused; but an experiment that was found is followed across an outage of `outage_seconds`.
+    """
     experiment = client.experiment(name)
     progress = TrialProgress(metric=experiment["spec"]["objectives"][0]["metric"])
     follow = _follow_live if console.is_terminal else _follow_plain
-    experiment = follow(client, experiment, progress, console)
+    experiment = follow(_updates(client, experiment, progress, outage_seconds), progress, console)
     console.print()
     for label, text in _summary(client, experiment, progress):
         console.print(Text.assemble((f"{label:<12}", "bold"), text), soft_wrap=True)
     return experiment
 
 
-def _updates(client: Client, experiment: Json, progress: TrialProgress) -> Iterator[Json]:
+def _updates(client: Client, experiment: Json, progress: TrialProgress, outage_seconds: float) -> Iterator[Json]:
     """Yield the experiment at each poll, after adding its new events to `progress`. The last one has ended."""
+    answered_at = time.monotonic()
     while True:
-        experiment = client.experiment(experiment["id"])
-        for event in client.events(experiment["id"], after=progress.last_event):
-            progress.add(event)
+        try:
+            experiment = _updated(client, experiment, progress)
+            progress.outage_over()
+            answered_at = time.monotonic()
+        except (Unreachable, Refused) as error:
+            if not error.is_temporary or time.monotonic() - answered_at > outage_seconds:
+                raise
+            progress.outage_seen(str(error))
         yield experiment
-        if experiment["status"] in ENDED:
+        if experiment["status"] in ENDED and progress.outage is None:
             return
         time.sleep(POLL_SECONDS)
 
 
-def _follow_live(client: Client, experiment: Json, progress: TrialProgress, console: Console) -> Json:
+def _updated(client: Client, experiment: Json, progress: TrialProgress) -> Json:
+    experiment = client.experiment(experiment["id"])
+    for event in client.events(experiment["id"], after=progress.last_event):
+        progress.add(event)
+    return experiment
+
+
+def _follow_live(updates: Iterable[Json], progress: TrialProgress, console: Console) -> Json:
+    experiment: Json = {}
     with Live(console=console, refresh_per_second=4) as view:
-        for newest in _updates(client, experiment, progress):
-            experiment = newest
+        for experiment in updates:
             view.update(_live_view(experiment, progress, console.height))
     return experiment
 
@@ -68,10 +87,10 @@ def _live_view(experiment: Json, progress: TrialProgress, height: int) -> Render
     return above if table is None else Group(above, "", table)
 
 
-def _follow_plain(client: Client, experiment: Json, progress: TrialProgress, console: Console) -> Json:
+def _follow_plain(updates: Iterable[Json], progress: TrialProgress, console: Console) -> Json:
+    experiment: Json = {}
     printed, printed_at = "", 0.0
-    for newest in _updates(client, experiment, progress):
-        experiment = newest
+    for experiment in updates:
         for sentence in progress.pop_sentences():
             console.print(Text(sentence), soft_wrap=True)
         now, line = time.monotonic(), progress_view.status_line(experiment, progress)

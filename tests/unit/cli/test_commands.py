@@ -189,6 +189,18 @@ def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, 
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
 
 
+def test_a_followed_log_that_the_service_ends_early_is_an_error(
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = external(run, project)
+    asked = httpx.post(f"{url}/v1/experiments/{experiment['name']}/ask").json()
+    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter(["hello\n"]))
+    ended = run("logs", asked["trial"], "--follow")
+    assert (ended.code, ended.out) == (1, "hello\n")
+    assert "the attempt still runs" in ended.err
+    assert run("logs", asked["trial"]).code == 0
+
+
 def test_the_log_of_an_earlier_attempt_is_shown(run: Run, project: Path, url: str) -> None:
     experiment = external(run, project, limits={"max_trials": 1}, failures={"max_retries": 1})
     for end in ("failed", "completed"):

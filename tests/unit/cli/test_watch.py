@@ -1,10 +1,14 @@
-"""Where the summary of an ended experiment says it can be seen in MLflow."""
+"""Following an experiment while the service is away, and its page in MLflow in the summary."""
 
+import io
+from collections.abc import Iterator
 from typing import Any, cast
 
+import httpx
 import pytest
+from rich.console import Console
 
-from service.cli.client import Client
+from service.cli.client import Client, Refused, Unreachable
 from service.cli.terminal import watch
 
 SERVER = "http://127.0.0.1:5000"
@@ -54,3 +58,59 @@ def test_an_experiment_without_a_page_names_the_server_and_why(
 
 def test_a_service_without_mlflow_names_no_page() -> None:
     assert page(LaggingMirror(looks=0, server=None)) is None
+
+
+AWAY = Unreachable("http://127.0.0.1:8000", httpx.ConnectError("connection refused"))
+PROXY = Refused({"status": 502, "detail": "bad gateway"})
+DELETED = Refused({"status": 404, "type": "not-found", "detail": "there is no experiment x-1"})
+
+
+class RestartingService:
+    """A service whose answers about its experiment are these, in turn: a status, or the error of a call that fails."""
+
+    url = "http://127.0.0.1:8000"
+
+    def __init__(self, *answers: str | Exception) -> None:
+        self._answers = iter(answers)
+
+    def experiment(self, _name: str) -> dict[str, Any]:
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        spec = {"objectives": [{"metric": "loss", "direction": "minimize"}], "limits": {"max_trials": 2}}
+        return ENDED | {"name": "mine", "spec": spec, "status": answer, "created_at": "2026-01-01T00:00:00Z"}
+
+    def events(self, _experiment: str, after: int) -> Iterator[dict[str, Any]]:
+        if not after:
+            data = {"number": 0, "step": 3, "values": {"loss": 0.5}}
+            yield {"seq": 1, "kind": "trial.completed", "trial": "t-1", "data": data}
+
+    def readiness(self) -> dict[str, Any]:
+        return {"mlflow_url": None}
+
+
+def watched(*answers: str | Exception, outage_seconds: float = 60) -> str:
+    output = io.StringIO()
+    service, console = cast(Client, RestartingService(*answers)), Console(file=output, width=200)
+    assert watch.watch_experiment(service, "mine", console, outage_seconds)["status"] == "completed"
+    return output.getvalue()
+
+
+def test_an_experiment_is_followed_while_the_service_starts_again() -> None:
+    shown = watched("running", "running", AWAY, AWAY, PROXY, "running", "completed")
+    assert shown.count("no service answers at http://127.0.0.1:8000") == shown.count("the service answers again") == 1
+    assert shown.count("trial 0 completed at step 3: loss 0.5") == 1
+
+
+def test_the_end_of_an_experiment_is_shown_although_its_events_were_not_answered_at_once() -> None:
+    assert "trial 0 completed" in watched("completed", AWAY, "completed")
+
+
+def test_a_service_that_stays_away_ends_following() -> None:
+    with pytest.raises(Unreachable):
+        watched("running", "running", AWAY, AWAY, outage_seconds=0)
+
+
+def test_an_experiment_that_was_deleted_meanwhile_ends_following() -> None:
+    with pytest.raises(Refused, match="no experiment"):
+        watched("running", "running", DELETED)
