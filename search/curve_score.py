@@ -33,7 +33,7 @@ def curve_of(problem: Problem, observation: Observation) -> Curve | None:
     """What a trial has shown. Empty if it ended as one of the worst; None if nothing is known of it (yet).
 
     A running trial has shown only its rungs: its last report changes without notice, so that a proposal would depend on
-    when the trial was read.
+    when the trial was read. Under constraints it has shown nothing, because whether it is feasible is known from there.
     """
     match observation.status:
         case "completed" if observation.values:
@@ -45,7 +45,7 @@ def curve_of(problem: Problem, observation: Observation) -> Curve | None:
             return _rungs(problem, observation)
         case "stopped":
             return _rungs(problem, observation) or None
-        case "running" if observation.rungs and not _is_undecided(observation):
+        case "running" if observation.rungs and observation.constraints is None:
             return _rungs(problem, observation)
         case _:
             return None
@@ -128,8 +128,3 @@ def _rungs(problem: Problem, observation: Observation) -> Curve:
     for step, loss in known:
         found.setdefault(rung_of(step), math.inf if math.isnan(loss) else loss)
     return found
-
-
-def _is_undecided(observation: Observation) -> bool:
-    """Whether a running trial may still turn out to be feasible."""
-    return observation.constraints is not None and math.inf in observation.constraints

@@ -8,13 +8,13 @@ from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
 from search.problem import sign_of
-from service.domain.statuses import TrialStatus
 from service.mirror.charts.data import MAX_CURVES, MAX_TRIALS, ChartData, ChartTrial, thinned, thinned_curve
 from service.runtime.search_view.curve_scores import CUT_SHORT, Measure, curve_scores, may_be_judged, measure_of
 from service.specification.models import ExperimentSpec
 from service.store.charts import curves_of, shown_trials
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.ended_trials import ran_to_its_end
 from service.store.trials.trial_values import objective_values
 
 
@@ -68,7 +68,7 @@ def _successive_best_trials(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> I
     sign = sign_of(spec.objective.direction)
     best = math.inf
     for row in rows:
-        if row.status == TrialStatus.COMPLETED and row.value is not None and sign * row.value < best:
+        if ran_to_its_end(row) and row.value is not None and sign * row.value < best:
             best = sign * row.value
             yield row.number
 
@@ -77,7 +77,7 @@ def _front(experiment: ExperimentRow, spec: ExperimentSpec, rows: Sequence[Trial
     measured = [
         (row.number, values)
         for row in rows
-        if row.status == TrialStatus.COMPLETED and (values := _complete_values(experiment, row)) and not row.violation
+        if ran_to_its_end(row) and (values := _complete_values(experiment, row)) and not row.violation
     ]
     indexes = pareto_front([values for _, values in measured], [one.direction for one in spec.objectives])
     return [measured[index][0] for index in indexes]
@@ -103,7 +103,7 @@ def _trials_with_curves(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> set[i
 def _chart_trial(experiment: ExperimentRow, row: TrialRow, curve: dict[int, float], score: float | None) -> ChartTrial:
     return ChartTrial(
         number=row.number,
-        completed=row.status == TrialStatus.COMPLETED,
+        completed=ran_to_its_end(row),
         params=row.params,
         values=_complete_values(experiment, row),
         violation=row.violation,

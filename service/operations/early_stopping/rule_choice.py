@@ -18,7 +18,7 @@ from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.spec_changes import store_spec
 from service.specification.initial_rule import with_rule
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.whole_trials import longest_whole_trial, ran_to_its_end, training_of, with_ranks
+from service.store.early_stopping.whole_trials import longest_whole_trial, shows_whole_training, training_of, with_ranks
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 
@@ -27,7 +27,7 @@ def choose_after_trial(
     session: Session, experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow, now: datetime
 ) -> ExperimentSpec:
     """Choose again if the trial, which has ended, has shown something new. Returns the spec that holds from now on."""
-    if experiment.rule_choice is None or experiment.end_reason is not None or not ran_to_its_end(trial):
+    if experiment.rule_choice is None or experiment.end_reason is not None or not shows_whole_training(trial):
         return spec
     training = _learned(session, spec, trial, _training_in(experiment.rule_choice))
     if training is None:

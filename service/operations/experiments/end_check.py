@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import ColumnElement, or_
 from sqlalchemy.orm import Session
 
 from search.numbers_in_messages import counted
@@ -14,21 +15,20 @@ from service.domain.retry_policy import never_started
 from service.domain.statuses import TrialStatus
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures
-from service.store.tables import ExperimentRow
+from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.confirmations import confirmations_of
-from service.store.trials.ended_trials import best_end_before, newest_ends
+from service.store.trials.ended_trials import best_end_before, have_run_to_their_ends, newest_ends
 from service.store.trials.trials import (
     any_in_first_attempt,
     any_reported,
     any_running_with_reports,
-    any_with,
+    any_that,
     counts_by_status,
     trials_with,
 )
 from trainer.wire import Failure
 
 _COUNTED = (TrialStatus.QUEUED, TrialStatus.RUNNING, TrialStatus.FAILED)
-_SUCCEEDED = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,16 @@ def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Pro
         running=counts[TrialStatus.RUNNING],
         failed=failed,
         any_started=failed > 0 and any_reported(session, experiment.id),
-        any_succeeded=failed > 0 and any_with(session, experiment.id, *_SUCCEEDED),
+        any_succeeded=failed > 0 and any_that(session, experiment.id, _have_succeeded()),
         any_outlasts=bool(failures) and any_running_with_reports(session, experiment.id, max(failures)),
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
         repeated_failure=repeated_failure([*failures.values()]),
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
     )
+
+
+def _have_succeeded() -> ColumnElement[bool]:
+    return or_(have_run_to_their_ends(), TrialRow.status.in_((TrialStatus.PRUNED, TrialStatus.PAUSED)))
 
 
 def _first_failures(session: Session, experiment: ExperimentRow) -> dict[int, Failure]:

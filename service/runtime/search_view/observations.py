@@ -9,6 +9,7 @@ from service.domain.statuses import TrialStatus
 from service.runtime.search_view.objective_values import newest_values
 from service.specification.models import ExperimentSpec
 from service.store.tables import TrialRow
+from service.store.trials.ended_trials import ran_to_its_end
 from trainer.wire import FailureKind
 
 _STATUSES: dict[TrialStatus, Status] = {
@@ -65,6 +66,8 @@ def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool, is_earlier
         return "diverged"
     if trial.status == TrialStatus.COMPLETED and not is_whole:
         return "failed"  # there is no value to learn from
+    if is_whole and ran_to_its_end(trial):
+        return "completed"
     if trial.status == TrialStatus.PAUSED:
         # With promotion, a paused trial is a worse one, stopped at its rung. With PBT it is unfinished.
         return "pruned" if spec.early_stopping.paused_trials_lose else "running"

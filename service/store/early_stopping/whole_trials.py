@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping.auto_choice import MIN_RANKED, Training, concordance
-from service.domain.statuses import StopCause, TrialStatus
 from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
-from service.store.trials.trials import trials_with
+from service.store.trials.ended_trials import have_run_to_their_ends, ran_to_its_end
+from service.store.trials.trials import is_of_search
 
 MAX_RANKED = 8
 """The first whole trials are compared, which no rule has judged on their way."""
@@ -18,15 +18,17 @@ MAX_RANKED = 8
 
 def longest_whole_trial(session: Session, experiment_id: str) -> TrialRow | None:
     """The trial of the search with the most steps that ran to its end; None if none did."""
-    found = trials_with(session, experiment_id, TrialStatus.COMPLETED, TrialStatus.STOPPED)
-    return max(filter(ran_to_its_end, found), key=lambda trial: trial.last_step or 0, default=None)
+    return max(_whole_trials(session, experiment_id), key=lambda trial: trial.last_step or 0, default=None)
 
 
-def ran_to_its_end(trial: TrialRow) -> bool:
-    """Whether the trial's last step is that of a whole training: it ended by itself, or by a limit in time."""
-    is_own_end = trial.stop_cause in {None, StopCause.MAX_TRIAL_SECONDS}
-    is_stopped_whole = trial.status == TrialStatus.STOPPED and is_own_end
-    return trial.confirms is None and (trial.status == TrialStatus.COMPLETED or is_stopped_whole)
+def shows_whole_training(trial: TrialRow) -> bool:
+    """Whether it is a trial of the search whose last step is that of a whole training."""
+    return trial.confirms is None and ran_to_its_end(trial)
+
+
+def _whole_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), have_run_to_their_ends())
+    return session.scalars(query.order_by(TrialRow.number)).all()
 
 
 def training_of(session: Session, trial: TrialRow, *, known: Training | None = None) -> Training | None:
@@ -46,7 +48,7 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
         report_count=count,
         last_step=last_step,
         first_step=first_step,
-        checkpoint_gap=known.checkpoint_gap if known else _checkpoint_gap(session, trial),
+        checkpoint_gap=known.checkpoint_gap if known else _checkpoint_gap(session, trial, last_step),
         start_seconds=start,
         seconds=None if step is None else step * count,
     )
@@ -54,8 +56,7 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
 
 def with_ranks(session: Session, experiment_id: str, training: Training) -> Training:
     """The training with what the first trials that ran to their ends have shown at its rungs."""
-    found = trials_with(session, experiment_id, TrialStatus.COMPLETED, TrialStatus.STOPPED)
-    whole = [trial for trial in found if ran_to_its_end(trial) and trial.value is not None][:MAX_RANKED]
+    whole = [trial for trial in _whole_trials(session, experiment_id) if trial.value is not None][:MAX_RANKED]
     if len(whole) < MIN_RANKED:
         return replace(training, trial_count=max(1, len(whole)))
     ends = [trial.value or 0.0 for trial in whole]
@@ -93,8 +94,10 @@ def _seconds(session: Session, trial: TrialRow) -> tuple[float | None, float | N
     return max(0.0, (first - claimed).total_seconds() - step), step
 
 
-def _checkpoint_gap(session: Session, trial: TrialRow) -> int | None:
+def _checkpoint_gap(session: Session, trial: TrialRow, last_step: int) -> int | None:
     """From the events, because only the newest checkpoints are kept."""
     own = EventRow.experiment_id == trial.experiment_id, EventRow.trial_id == trial.id, EventRow.kind == "checkpoint"
     saved = sorted({int(data["step"]) for data in session.scalars(select(EventRow.data).where(*own))})
-    return max((after - before for before, after in pairwise([0, *saved])), default=None)
+    if not saved:
+        return None
+    return max(after - before for before, after in pairwise([0, *saved, max(last_step, saved[-1])]))

@@ -1,13 +1,13 @@
-"""Queries on trials in the order in which they ended. They use an index, so their cost does not depend on the count."""
+"""How trials ended, and queries on them in that order, which use an index: their cost does not depend on the count."""
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
 from service.domain.improvement import EndedTrial
-from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TrialStatus
+from service.domain.statuses import CONTENDERS, LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import TrialRow
 from service.store.trials.trials import best_first, is_of_search
 
@@ -16,6 +16,18 @@ _ENDED = and_(is_of_search(), TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.F
 _CONTENDING = and_(
     is_of_search(), TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
 )
+
+
+def ran_to_its_end(trial: TrialRow) -> bool:
+    """Whether the trial's newest values are its result: it ended by itself, or by a limit in time."""
+    is_own_end = trial.stop_cause in {None, StopCause.MAX_TRIAL_SECONDS}
+    return trial.status == TrialStatus.COMPLETED or (trial.status == TrialStatus.STOPPED and is_own_end)
+
+
+def have_run_to_their_ends() -> ColumnElement[bool]:
+    """The condition for trials of which `ran_to_its_end` is true."""
+    is_own_end = or_(TrialRow.stop_cause.is_(None), TrialRow.stop_cause == StopCause.MAX_TRIAL_SECONDS)
+    return or_(TrialRow.status == TrialStatus.COMPLETED, and_(TrialRow.status == TrialStatus.STOPPED, is_own_end))
 
 
 def newest_ends(

@@ -66,7 +66,11 @@ def any_running_with_reports(session: Session, experiment_id: str, before: int) 
 
 
 def any_with(session: Session, experiment_id: str, *statuses: TrialStatus) -> bool:
-    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.status.in_(statuses))
+    return any_that(session, experiment_id, TrialRow.status.in_(statuses))
+
+
+def any_that(session: Session, experiment_id: str, condition: ColumnElement[bool]) -> bool:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, condition)
     return session.scalar(query.limit(1)) is not None
 
 

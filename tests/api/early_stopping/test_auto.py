@@ -27,11 +27,17 @@ def created(service: Api, **changes: Any) -> dict[str, Any]:
 
 
 def ran(
-    held: Held, steps: int = STEPS, *, saves_every: int | None = None, value: float = 0.5, start: float = 1.0
+    held: Held,
+    steps: int = STEPS,
+    *,
+    saves_every: int | None = None,
+    saves_at: int | None = None,
+    value: float = 0.5,
+    start: float = 1.0,
 ) -> None:
     """Run a trial to its end, with steps of ten seconds after a start of so many seconds."""
     for step in range(1, steps + 1):
-        saves = saves_every is not None and step % saves_every == 0
+        saves = step == saves_at or (saves_every is not None and step % saves_every == 0)
         held.report(accuracy=value, checkpoint=f"/{held.trial}/{step}" if saves else None)
     takes(held, start)
     held.finish()
@@ -79,6 +85,7 @@ def test_one_word_leaves_both_to_the_service(service: Api) -> None:
         ),
         ({"saves_every": 2}, PROMOTING | {"min_step": 2}, "may be promoted later"),
         ({"saves_every": 4}, STOPPING, "because it trained 4 steps without saving a checkpoint"),
+        ({"saves_at": 1}, STOPPING, f"because it trained {STEPS - 1} steps without saving a checkpoint"),
         ({}, STOPPING, "because it saved no checkpoint to continue from"),
         (
             {"steps": 1, "saves_every": 1},

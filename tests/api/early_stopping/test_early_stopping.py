@@ -144,6 +144,26 @@ def test_a_search_by_curves_goes_on_after_a_restart_as_if_undisturbed(service: A
         assert fresh.seen_milestone
 
 
+def test_a_search_under_constraints_goes_on_after_a_restart_as_if_undisturbed(service: Api) -> None:
+    """Also where running trials have reached rungs and are feasible, after the view has read them without values."""
+    spec = EARLY | {"constraints": [{"metric": "memory", "max": 1}]}
+    name = service.create(**spec)["name"]
+    context = service.app.state.context
+    for number in range(8):
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=0.1, memory=number % 2 + 0.5)
+        held.finish("stopped")
+    experiment = service.get(f"/v1/experiments/{name}")["id"]
+    running = [service.ask(name) for _ in range(3)]
+    context.proposals.propose(context.database, experiment, 11)
+    for number, one in enumerate(running):
+        assert one
+        one.report(accuracy=0.9 + number / 100, memory=0.5)
+    known = context.proposals.propose(context.database, experiment, 11)
+    assert known.params == ProposalCache().propose(context.database, experiment, 11).params
+
+
 def test_a_proposal_computed_before_a_rung_is_not_used_after_it(service: Api) -> None:
     name = service.create(**{**EARLY, "limits": {"max_trials": 25, "parallelism": 7}})["name"]
     context = service.app.state.context

@@ -132,7 +132,14 @@ def test_nothing_is_known_of_a_trial_that_failed_or_has_not_reached_a_rung() -> 
     assert curve_of(PROBLEM, seen("failed", rungs=((1, 0.0),))) is None
     assert curve_of(PROBLEM, seen("stopped")) is None
     assert curve_of(PROBLEM, seen("running")) is None
-    assert curve_of(PROBLEM, seen("running", rungs=((1, 0.0),), constraints=(math.inf,))) is None
+    assert curve_of(PROBLEM, seen("running", rungs=((1, 0.0),))) is not None
+
+
+def test_a_running_trial_under_constraints_has_shown_nothing_because_its_feasibility_may_change_with_each_report() -> (
+    None
+):
+    for constraint in (math.inf, 1.0, -1.0):
+        assert curve_of(PROBLEM, seen("running", rungs=((1, 0.0),), constraints=(constraint,))) is None
 
 
 def test_the_last_report_of_a_running_trial_does_not_count() -> None:
