@@ -1,6 +1,9 @@
 """The loop that removes what has become too old."""
 
+from functools import partial
+
 from service.operations.age_retention import delete_old_experiments, remove_old_logs, remove_unused_packages
+from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 from service.store.sql.database import database_now
 
@@ -21,4 +24,4 @@ class Retention:
             now = database_now(session)
         # Experiments first: their logs and packages are not needed then.
         steps = (delete_old_experiments, remove_old_logs, remove_unused_packages)
-        return sum(step(self._context, now) for step in steps)
+        return sum_of_all(partial(step, self._context, now) for step in steps)

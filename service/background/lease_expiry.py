@@ -1,8 +1,12 @@
 """The loop that ends silent attempts, and trials and experiments that exceed their time limits."""
 
+import math
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from service.operations.attempts.lease_expiry import (
     Reachability,
@@ -12,6 +16,7 @@ from service.operations.attempts.lease_expiry import (
     expire_leases,
     extend_all_leases,
 )
+from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 
 
@@ -44,12 +49,21 @@ class LeaseExpiry:
             self._reachable_since = extend_all_leases(self._context)
         reachability = Reachability(self._reachable_since, still=lambda: not self._may_have_missed_heartbeats(began))
         steps = (expire_leases, expire_agent_names, enforce_time_limits)
-        count = sum(step(self._context, reachability) for step in steps)
-        # Others may end the leases of a service that is there, so all leases have been extended before.
+        work = [partial(step, self._context, reachability) for step in steps]
+        try:
+            return sum_of_all([*work, partial(self._announce, began)])
+        except ExceptionGroup as errors:
+            if errors.subgroup(SQLAlchemyError):  # the database may not have answered the holders either
+                began = -math.inf
+            raise
+        finally:
+            self._last_pass_at = began
+
+    def _announce(self, began: float) -> int:
+        """Others may end the leases of a service that is there, so all leases have been extended before."""
         if not self._context.database.is_sqlite and not self._may_have_missed_heartbeats(began):
             announce_service(self._context, self._reachable_since)
-        self._last_pass_at = began
-        return count
+        return 0
 
     def _may_have_missed_heartbeats(self, since: float) -> bool:
         """Holders send three heartbeats per lease, so a pass or two may be late without a missed heartbeat."""

@@ -3,15 +3,16 @@
 The age of a log and of an experiment counts from the experiment's end, that of a package from when it was last sent.
 """
 
-import contextlib
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from service.errors import NotFound, WrongState
 from service.operations.experiments import control
 from service.operations.packages.storage import remove_unused_package
+from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 from service.store.age_retention import ends_of_experiments, experiments_that_ended_before
 from service.store.packages import packages_without_experiment
@@ -72,12 +73,15 @@ def delete_old_experiments(context: Context, now: datetime) -> int:
     with context.database.read() as session:
         mirrored = context.settings.mlflow_uri is not None
         old = experiments_that_ended_before(session, _before(now, days), only_mirrored=mirrored)
-    deleted = 0
-    for experiment in old:
-        with contextlib.suppress(NotFound, WrongState):  # a user has deleted it, or one of its trials runs again
-            control.delete(context, experiment)
-            deleted += 1
-    return deleted
+    return sum_of_all(partial(_delete, context, experiment) for experiment in old)
+
+
+def _delete(context: Context, experiment: str) -> int:
+    try:
+        control.delete(context, experiment)
+    except (NotFound, WrongState):  # a user has deleted it, or one of its trials runs again
+        return 0
+    return 1
 
 
 def _before(now: datetime, days: float) -> datetime:

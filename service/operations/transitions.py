@@ -140,6 +140,7 @@ def move_trial(
         trial.queued_at = at
     if to in (TrialStatus.QUEUED, TrialStatus.PAUSED):
         trial.stop_cause = trial.stop_reason = None  # the request was for the attempt that has ended
+        trial.killed = False
     if to is TrialStatus.PAUSED:
         facts |= {"milestone": trial.paused_milestone, "step": trial.last_step}
     else:

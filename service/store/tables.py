@@ -298,7 +298,7 @@ class MilestoneRow(Base):
     __tablename__ = "milestones"
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), primary_key=True)
     milestone: Mapped[Int64] = mapped_column(primary_key=True)
-    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
+    trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True, index=True)
     number: Mapped[int] = mapped_column(server_default="0")
     pool: Mapped[int] = mapped_column(server_default="0")
     value: Mapped[float]
@@ -476,5 +476,5 @@ class MirrorRunRow(Base):
     __tablename__ = "mirror_runs"
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), primary_key=True)
     generation: Mapped[int] = mapped_column(primary_key=True, server_default="0")
-    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"))
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), index=True)
     run_id: Mapped[str] = mapped_column(String(64))

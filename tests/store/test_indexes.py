@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, event
 
 from service.api.replay import ReplayRequest
 from service.operations.early_stopping.replay import replay_experiment
+from service.store.tables import Base
 from tests.conftest import Api, Held
 
 pytestmark = pytest.mark.slow
@@ -45,6 +46,15 @@ def amid_others(service: Api, early_stopping: dict[str, Any], **changes: Any) ->
     assert held
     held.report(accuracy=0.2)
     return held
+
+
+def test_each_foreign_key_leads_an_index() -> None:
+    """The database looks for the rows of each row that is deleted, one at a time."""
+    tables = Base.metadata.tables.values()
+    keys = {(table.name, key.parent.name) for table in tables for key in table.foreign_keys}
+    leading = {(table.name, next(iter(table.primary_key.columns)).name) for table in tables}
+    leading |= {(table.name, index.columns[0].name) for table in tables for index in table.indexes}
+    assert not keys - leading
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import enforce_time_limits, expire_leases, extend_all_leases
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.next_trial import assign
-from service.operations.experiments.control import stop
 from service.operations.experiments.create import create_experiment
 from service.runtime.context import Context
 from service.settings import Settings, without_password
@@ -42,7 +41,6 @@ from trainer.wire import (
     Heartbeat,
     Instance,
     Outcome,
-    PhaseSeconds,
     Report,
 )
 
@@ -258,91 +256,21 @@ def test_the_lease_of_an_ended_attempt_is_not_extended(context: Context) -> None
         finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.FAILED, next=True))
 
 
-def test_a_trial_over_its_time_limit_stops_at_a_report(context: Context) -> None:
-    held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
-    assert held.max_seconds == 60
-    let_pass(context, 61)
-    assert enforce_time_limits(context) == 0, "as far as the service knows, its workers still start"
-    assert beat(context, held, 10).decision is Decision.CONTINUE
-    assert enforce_time_limits(context) == 0
-    let_pass(context, 51)
-    assert enforce_time_limits(context) == 1
-    assert enforce_time_limits(context) == 0
-    assert beat(context, held, 61).decision is Decision.CONTINUE
-    answer = reported(context, held)
-    assert answer.decision is Decision.STOP
-    assert "max_trial_seconds is 60" in (answer.reason or "")
-    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
-    assert trial_of(context, held).status == "stopped"
+def test_leases_run_out_although_another_piece_of_the_loop_fails(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, loop = an_assignment(context), LeaseExpiry(context)
+    loop.run_once()
 
+    def fail(*_: object) -> int:
+        raise ValueError("no")
 
-def test_a_trial_that_leaves_at_no_report_is_killed_after_a_longer_time(context: Context) -> None:
-    limits = {"max_trials": 3, "max_trial_seconds": 60, "kill_trial_after_seconds": 90}
-    held = an_assignment(context, limits=limits)
-    assert held.kill_after_seconds == 90
-    beat(context, held, 61)
-    assert enforce_time_limits(context) == 1
-    let_pass(context, 30)
-    assert enforce_time_limits(context) == 1
-    assert enforce_time_limits(context) == 0
-    order = beat(context, held, 91)
-    assert order.decision is Decision.KILL
-    assert "kill_trial_after_seconds is 90" in (order.reason or "")
-    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
-    trial = trial_of(context, held)
-    assert (trial.status, trial.reason) == ("stopped", order.reason)
-
-
-def test_a_trial_that_its_slot_kills_before_the_service_orders_it_says_so(context: Context) -> None:
-    limits = {"max_trials": 3, "max_trial_seconds": 60, "kill_trial_after_seconds": 90}
-    held = an_assignment(context, limits=limits)
-    beat(context, held, 61)
-    assert enforce_time_limits(context) == 1
-    let_pass(context, 28)
-    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED, phases=PhaseSeconds(training=90.2)))
-    trial = trial_of(context, held)
-    assert trial.reason == "was killed after 90 s (limits.kill_trial_after_seconds is 90)"
-
-
-def test_a_trial_that_leaves_late_says_how_long_it_ran(context: Context) -> None:
-    held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
-    beat(context, held, 61)
-    assert enforce_time_limits(context) == 1
-    let_pass(context, 20)
-    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
-    assert trial_of(context, held).reason == "ran for 81 s (limits.max_trial_seconds is 60)"
-
-
-def test_a_stop_of_the_experiment_does_not_wait_for_the_report_that_a_time_limit_waits_for(context: Context) -> None:
-    held = an_assignment(context, limits={"max_trials": 3, "max_trial_seconds": 60})
-    beat(context, held, 61)
-    assert enforce_time_limits(context) == 1
-    stop(context, held.experiment_id)
-    assert take_heartbeat(context, held.trial, held.lease.token).decision is Decision.STOP
-
-
-def test_a_caller_that_asks_for_a_trial_begins_it_then(context: Context) -> None:
-    created = create_experiment(context, parse_spec(a_spec(limits={"max_trial_seconds": 60})))
-    held = ask(context, created.name, None)
-    assert held is not None
-    let_pass(context, 61)
-    assert enforce_time_limits(context) == 1
-    assert reported(context, held).decision is Decision.STOP
-
-
-def reported(context: Context, held: Assignment) -> Answer:
-    return take_reports(context, held.trial, held.lease.token, [Report(sequence=0, metrics={"accuracy": 0.5})])
-
-
-def test_an_experiment_over_its_time_limit_ends(context: Context) -> None:
-    held = an_assignment(context, limits={"max_trials": 3, "max_seconds": 60})
-    let_pass(context, 61)
-    enforce_time_limits(context)
-    assert take_heartbeat(context, held.trial, held.lease.token).decision is Decision.STOP
-    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
-    with context.database.read() as session:
-        experiment = session.get_one(ExperimentRow, held.experiment_id)
-        assert (experiment.status, experiment.end_reason) == ("completed", "max_seconds")
+    monkeypatch.setattr("service.background.lease_expiry.enforce_time_limits", fail)
+    for seconds in (OVER_A_LEASE / 2, OVER_A_LEASE / 2):
+        let_pass(context, seconds)
+        with pytest.raises(ExceptionGroup):
+            loop.run_once()
+    assert trial_of(context, held).status == "queued"
 
 
 def test_a_trial_that_reports_nothing_for_too_long_fails(context: Context) -> None:

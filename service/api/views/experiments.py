@@ -15,7 +15,7 @@ from service.api.views.trials import TrialView, trial_views
 from service.domain.placement import waiting_for
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
-from service.runtime.caches.experiment_caches import spec_of, trial_counts
+from service.runtime.caches.experiment_caches import readable, spec_of, trial_counts, why_unreadable
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of
 from service.store.attempts import first_tracebacks
@@ -24,6 +24,7 @@ from service.store.mirrors import mirrors_of
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials.best_trials import best_trials
+from service.store.trials.trial_values import objective_names
 from trainer.wire import Kind, Node, WorkerGroup
 
 NO_STORAGE = "the storage: no connected agent can write checkpoints to it; GET /v1/agents says why"
@@ -44,6 +45,11 @@ class SamplerView(View):
     def of(cls, chosen: ChosenSampler) -> Self:
         return cls(name=chosen.name, options=chosen.sampler.model_dump(mode="json"), why=chosen.reason)
 
+    @classmethod
+    def as_stored(cls, search: Mapping[str, Any]) -> Self:
+        """Of a spec that only a later version can read."""
+        return cls(name=search["sampler"], options=search.get("options") or {}, why=None)
+
 
 class RuleView(View):
     """The early-stopping rule that decides on reports."""
@@ -57,7 +63,12 @@ class RuleView(View):
 
     @classmethod
     def of(cls, rule: Rule, why: str | None) -> Self:
-        return cls(name=rule.rule, options=rule.model_dump(mode="json", exclude={"rule"}), why=why)
+        return cls.as_stored(rule.model_dump(mode="json"), why)
+
+    @classmethod
+    def as_stored(cls, rule: Mapping[str, Any], why: str | None) -> Self:
+        """Also of a spec that only a later version can read."""
+        return cls(name=rule["rule"], options={name: rule[name] for name in rule if name != "rule"}, why=why)
 
 
 class SpecWarning(View):
@@ -126,21 +137,24 @@ class ExperimentView(View):
 
 def experiment_views(context: Context, session: Session, rows: Sequence[ExperimentRow]) -> list[ExperimentView]:
     """In the order of `rows`. The number of queries does not grow with their number."""
-    ids, specs = [row.id for row in rows], {row.id: spec_of(row) for row in rows}
+    ids, specs = [row.id for row in rows], {row.id: spec_of(row) for row in readable(rows)}
     counts, mirrors = trial_counts(session, rows), mirrors_of(session, ids)
-    best = _best_views(session, [row for row in rows if len(specs[row.id].objectives) == 1], counts)
+    best = _best_views(session, [row for row in rows if len(objective_names(row)) == 1], counts)
     failed = [row.id for row in rows if row.status == ExperimentStatus.FAILED]
     tracebacks = first_tracebacks(session, failed) if failed else {}
-    warm_started = [row.id for row in rows if specs[row.id].search.warm_start]
+    warm_started = [id_ for id_, spec in specs.items() if spec.search.warm_start]
     warm_starts = warm_starts_of(session, warm_started) if warm_started else {}
     chosen = {id_: spec.search.chosen_for(spec.problem) for id_, spec in specs.items()}
-    starting = [row for row in rows if row.status == ExperimentStatus.RUNNING and may_run_trials(row)]
+    starting = [
+        row for row in rows if row.id in specs and row.status == ExperimentStatus.RUNNING and may_run_trials(row)
+    ]
     proposing = [row.id for row in starting if not counts[row.id]["queued"]]
     idle = [row for row in starting if not counts[row.id]["running"]]
     missing = _missing_resources(session, idle) | _missing_libraries({id_: chosen[id_] for id_ in proposing})
 
     def view(row: ExperimentRow) -> ExperimentView:
-        spec, mirror = specs[row.id], mirrors.get(row.id)
+        spec, mirror = specs.get(row.id), mirrors.get(row.id)
+        why = row.rule_choice["why"] if row.rule_choice else None
         return ExperimentView(
             id=row.id,
             name=row.name,
@@ -158,9 +172,11 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,
-            sampler=SamplerView.of(chosen[row.id]),
-            early_stopping=RuleView.of(spec.early_stopping, row.rule_choice["why"] if row.rule_choice else None),
-            warnings=SpecWarning.listed(spec.warnings),
+            sampler=SamplerView.of(chosen[row.id]) if spec else SamplerView.as_stored(row.spec["search"]),
+            early_stopping=RuleView.of(spec.early_stopping, why)
+            if spec
+            else RuleView.as_stored(row.spec["early_stopping"], why),
+            warnings=SpecWarning.listed(spec.warnings if spec else [Mistake((), why_unreadable(row) or "")]),
             created_at=row.created_at,
             ended_at=row.ended_at,
             cost=CostView.of_sum(row.cost),

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.placement import could_fit
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.runtime.caches.experiment_caches import spec_of
+from service.runtime.caches.experiment_caches import readable, spec_of
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of
 from service.store.experiments import experiments_with, may_run_trials, startable_experiment_ids
@@ -46,7 +46,7 @@ def is_first_in_line(session: Session, experiment: ExperimentRow, now: datetime)
     """Whether no other experiment comes before it for the capacity that its trial has just freed."""
     agents = [nodes_of(agent) for agent in connected_agents(session, now)]
     pages = startable_experiment_ids(session)
-    for row in (row for page in pages for row in experiments_with(session, page)):
+    for row in (row for page in pages for row in readable(experiments_with(session, page))):
         if row.id == experiment.id:
             return True
         if _fits_some_agent(row, agents) and startable(row, counts_by_status(session, row.id, COUNTED)) is not None:

@@ -10,7 +10,7 @@ from service.errors import WrongState
 from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer
 from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
-from service.runtime.caches.experiment_caches import spec_of
+from service.runtime.caches.experiment_caches import readable, spec_of
 from service.runtime.context import Context
 from service.store.attempts import ASK_HOLDER
 from service.store.experiments import experiments_with, startable_experiment_ids
@@ -84,7 +84,7 @@ def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
     for page in pages:
         with context.database.read() as session:
             counts = counts_of_all(session, page, COUNTED)
-            rows = [row for row in experiments_with(session, page) if startable(row, counts[row.id]) is not None]
+            rows = [row for row in readable(experiments_with(session, page)) if startable(row, counts[row.id])]
         for row in rows:
             trainer = spec_of(row).trainer
             if trainer.kind is not Kind.EXTERNAL and fits_now(trainer.group, nodes):

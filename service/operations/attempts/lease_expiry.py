@@ -19,7 +19,8 @@ from service.operations.attempts.leases import LeasedAttempt, lock_attempt
 from service.operations.attempts.trial_time import OutOfTime, function_began_at, out_of_time
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import request_stop
-from service.runtime.caches.experiment_caches import spec_of
+from service.runtime.caches.experiment_caches import readable, spec_of
+from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
@@ -62,7 +63,7 @@ def expire_agent_names(context: Context, reachability: Reachability = Reachabili
 def enforce_time_limits(context: Context, reachability: Reachability = Reachability()) -> int:
     """Apply the limits in time of trials and experiments. Return the number of stop requests."""
     with context.database.read() as session:
-        experiments = experiments_limited_in_time(session)
+        experiments = readable(experiments_limited_in_time(session))
         if not experiments:
             return 0
         now, living = database_now(session), defaultdict[str, list[AttemptRow]](list)
@@ -97,16 +98,13 @@ def announce_service(context: Context, since: datetime | None) -> None:
 
 def _for_each(context: Context, items: Sequence[Item], act: Callable[[Context, Item], int]) -> int:
     """Call `act` for every item, even if it fails for some; then raise all errors as an ExceptionGroup."""
-    count, errors = 0, []
-    for item in items:
-        try:
-            count += act(context, item)
-        except Exception as error:  # noqa: BLE001 - raised below, after the other items
-            errors.append(error)
+    try:
+        count = sum_of_all(partial(act, context, item) for item in items)
+    except ExceptionGroup:
+        context.notify_all()  # something may have changed
+        raise
     if count:
         context.notify_all()
-    if errors:
-        raise ExceptionGroup(f"{len(errors)} of {len(items)} failed", errors)
     return count
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from service.operations.checkpoints.folders import run_of, uri_below
-from service.runtime.caches.experiment_caches import spec_of
+from service.runtime.caches.experiment_caches import readable, spec_of
 from service.store.attempts import cut_off_attempts, resumed_elsewhere
 from service.store.checkpoints.donated_checkpoints import (
     donations,
@@ -89,7 +89,7 @@ def obsolete_files(session: Session, storage: str, now: datetime) -> ObsoleteFil
     """
     donated = [
         directory
-        for experiment in ended_with_donations(session, now - LISTED_FOR)
+        for experiment in readable(ended_with_donations(session, now - LISTED_FOR))
         if spec_of(experiment).trainer.kind is not Kind.EXTERNAL  # their holders manage their own files
         for directory in sorted(set(_obsolete_in(session, experiment, storage)))
     ]
@@ -104,7 +104,7 @@ def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[tuple[st
     A slot that was frozen may still write to its folder, so a folder is listed some time after its attempt.
     """
     found = cut_off_attempts(session, now - LISTED_FOR, now - CUT_OFF_FOR)
-    for experiment in {experiment.id: experiment for experiment, _, _ in found}.values():
+    for experiment in readable({experiment.id: experiment for experiment, _, _ in found}.values()):
         if spec_of(experiment).trainer.kind is Kind.EXTERNAL:
             continue
         points = resume_points(session, retryable_trial_ids(session, experiment.id))

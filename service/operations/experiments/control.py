@@ -23,7 +23,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.experiments import may_run_trials
 from service.store.lookup import locked_experiment
-from service.store.sql.database import database_now
+from service.store.sql.database import database_now, lift_statement_timeout
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.trials import trials_with
 
@@ -62,6 +62,7 @@ def delete(context: Context, name_or_id: str, *, keep_checkpoints: bool = False)
             raise _too_early_to_delete(experiment)
         if not keep_checkpoints:
             schedule_deletion(session, experiment, context.settings.storage)
+        lift_statement_timeout(session)
         trial_ids = session.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)).all()
         session.delete(experiment)
     for trial_id in trial_ids:

@@ -1,16 +1,21 @@
 """What is computed from experiments and kept until they change: the parsed spec, and the counts of trials."""
 
-from collections.abc import MutableMapping, Sequence
+import logging
+from collections.abc import Iterable, MutableMapping, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
+from service.errors import Unavailable
 from service.specification.models import ExperimentSpec
 from service.specification.stored_spec import parse_stored_spec
 from service.store.tables import ExperimentRow
 from service.store.trials.trials import counts_of_all
+
+logger = logging.getLogger(__name__)
 
 MAX_EXPERIMENTS = 2000
 
@@ -37,6 +42,7 @@ class _RowCache(Generic[Source, Value]):
 
 
 _parsed = _RowCache[dict[str, Any], ExperimentSpec]()
+_unreadable = _RowCache[dict[str, Any], str]()
 _counted = _RowCache[int, dict[str, int]]()
 
 
@@ -52,6 +58,24 @@ def spec_of(experiment: ExperimentRow) -> ExperimentSpec:
         spec = parse_stored_spec(experiment.spec)
         cache_spec(experiment, spec)
     return spec
+
+
+def why_unreadable(experiment: ExperimentRow) -> str | None:
+    """Why this version cannot read the spec; None if it can. The log says it once for each version of the spec."""
+    if (known := _unreadable.get(experiment.id, experiment.spec)) is not None:
+        return known
+    try:
+        spec_of(experiment)
+    except (Unavailable, ValidationError) as error:
+        logger.warning("experiment %s is left out: %s", experiment.name, error)
+        _unreadable.put(experiment.id, experiment.spec, str(error))
+        return str(error)
+    return None
+
+
+def readable(experiments: Iterable[ExperimentRow]) -> list[ExperimentRow]:
+    """Those whose spec this version can read: what is done for all experiments must not fail because of one."""
+    return [one for one in experiments if why_unreadable(one) is None]
 
 
 def trial_counts(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, dict[str, int]]:

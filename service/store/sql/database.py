@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, create_engine, event, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, create_engine, event, func, select, text
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
@@ -71,6 +71,12 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def lift_statement_timeout(session: Session) -> None:
+    """Let the statements of this transaction take as long as they need, as one must whose work grows with the data."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("set local statement_timeout = 0"))
 
 
 def database_now(session: Session) -> datetime:

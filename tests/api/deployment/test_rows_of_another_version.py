@@ -1,11 +1,13 @@
 """Two versions of the service work on one database during an upgrade, and an earlier one after the way back."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy.orm.attributes import flag_modified
 
+from service.background.lease_expiry import LeaseExpiry
 from service.runtime.context import Context
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow
 from tests.api.agents.test_agents import TORCH, an_instance
@@ -75,6 +77,46 @@ def test_an_experiment_that_uses_what_only_a_later_version_knows_waits_for_that_
     answer = service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 3}})
     assert answer.status_code == 503
     assert "uses what only a later version of the service knows: search.later; a service of" in answer.json()["detail"]
+
+
+@pytest.fixture
+def unreadable(service: Api) -> str:
+    """The name of an experiment, the next in line, that uses what only a later version knows, and has a time limit."""
+    limits = {"max_trials": 10, "max_seconds": 3600}
+    name = str(service.create(trainer=TORCH, priority=9, limits=limits)["name"])
+    with context_of(service).database.write() as session:
+        experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
+        experiment.spec = experiment.spec | {"search": experiment.spec["search"] | {"later": {"seeds": 3}}}
+    return name
+
+
+def test_the_others_go_on_beside_an_experiment_of_a_later_version(service: Api, unreadable: str) -> None:
+    name = service.create(trainer=TORCH)["name"]
+    held = service.claim()
+    assert held
+    assert held.assignment["experiment_id"] == service.get(f"/v1/experiments/{name}")["id"]
+    held.report(accuracy=1.0)
+    assert held.finish(next=True)["next"]
+    assert service.get("/v1/agents/here/attempts")["attempts"]
+    shown = {one["name"]: one for one in service.get("/v1/experiments")["items"]}
+    assert shown.keys() == {name, unreadable}
+    [warning] = shown[unreadable]["warnings"]
+    assert "uses what only a later version of the service knows: search.later" in warning["message"]
+    assert (shown[unreadable]["sampler"]["name"], shown[unreadable]["early_stopping"]["name"]) == ("random", "none")
+
+
+def test_leases_run_out_beside_an_experiment_of_a_later_version(service: Api, unreadable: str) -> None:
+    service.create(trainer=TORCH)
+    held = service.claim()
+    assert held
+    context = context_of(service)
+    loop = LeaseExpiry(context)
+    loop.run_once()
+    with context.database.write() as session:
+        attempt = session.scalars(select(AttemptRow).where(AttemptRow.ended_at.is_(None))).one()
+        attempt.lease_expires_at = attempt.started_at - timedelta(days=1)
+    assert loop.run_once() == 1
+    assert held.shown()["status"] == "queued"
 
 
 def test_nodes_are_stored_without_empty_fields(service: Api) -> None:
