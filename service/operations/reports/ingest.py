@@ -15,7 +15,7 @@ from service.operations.early_stopping.paused_trials import has_released
 from service.operations.reports.checkpoints import add_checkpoint
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
-from service.store.sql.database import affects_all_calls
+from service.store.sql.database import affects_all_calls, wait_little_for_locks
 from service.store.sql.write_session import change_later
 from trainer.process_log.context import log_context
 from trainer.wire import Answer, Report
@@ -39,7 +39,8 @@ def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     """Store the batches of many callers in one transaction, and answer each in its place.
 
     Idempotent by (attempt, sequence). An answer may be LeaseLost, Unauthorized, NotFound or Invalid; such a batch
-    changes nothing. If one batch makes the transaction fail, each is stored in a transaction of its own.
+    changes nothing. If one batch makes the transaction fail, as one whose experiment is locked for long, each is stored
+    in a transaction of its own, which waits little for locks.
     """
     try:
         return _ingest(context, batches)
@@ -49,11 +50,21 @@ def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     except Exception as error:  # noqa: BLE001 - it is raised in the one caller
         if len(batches) == 1:
             return [error]
-    return [answer for batch in batches for answer in ingest_reports(context, [batch])]
+    return [_ingest_alone(context, batch) for batch in batches]
 
 
-def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | Exception]:
+def _ingest_alone(context: Context, batch: ReportBatch) -> Answer | Exception:
+    try:
+        [answer] = _ingest(context, [batch], is_patient=False)
+    except Exception as error:  # noqa: BLE001 - it is raised in the one caller
+        return error
+    return answer
+
+
+def _ingest(context: Context, batches: Sequence[ReportBatch], *, is_patient: bool = True) -> list[Answer | Exception]:
     with context.database.write() as session:
+        if not is_patient:
+            wait_little_for_locks(session)
         found = lock_leased_attempts(session, [(batch.trial_id, batch.token) for batch in batches])
         open_before = {
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None

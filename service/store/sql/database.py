@@ -73,6 +73,12 @@ class Database:
         self.engine.dispose()
 
 
+def wait_little_for_locks(session: Session) -> None:
+    """In this transaction: for a caller who serves others, too. SQLite has one writer, which waits as always."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text("set local lock_timeout = '100ms'"))
+
+
 def lift_statement_timeout(session: Session) -> None:
     """Let the statements of this transaction take as long as they need, as one must whose work grows with the data."""
     if session.get_bind().dialect.name == "postgresql":
@@ -103,13 +109,20 @@ def is_outage(error: DBAPIError) -> bool:
 
 def affects_all_calls(error: Exception) -> bool:
     """Whether any other call would fail in the same way now."""
-    return not isinstance(error, DBAPIError) or is_outage(error) or is_full(error)
+    if not isinstance(error, DBAPIError):
+        return True
+    return (is_outage(error) or is_full(error)) and not is_locked(error)
 
 
 def is_full(error: DBAPIError) -> bool:
     """Whether the database's disk is full."""
     codes = {getattr(error.orig, name, None) for name in ("sqlstate", "sqlite_errorname")}
     return not codes.isdisjoint({"53100", "SQLITE_FULL"})
+
+
+def is_locked(error: DBAPIError) -> bool:
+    """Whether PostgreSQL refused a lock on rows that another transaction holds: a timeout, or a deadlock."""
+    return getattr(error.orig, "sqlstate", None) in {"55P03", "40P01"}
 
 
 def _engine(url: str) -> Engine:
