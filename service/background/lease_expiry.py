@@ -18,6 +18,7 @@ from service.operations.attempts.lease_expiry import (
 )
 from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
+from service.store.sql.database import database_now
 
 
 def boot_seconds() -> float:
@@ -30,7 +31,8 @@ class LeaseExpiry:
     """Ends an attempt for its silence only if its holder could have reached the service.
 
     Holders may not have been able to: when the service starts, or after it was suspended or its database did not
-    answer. Then every holder first gets a whole lease. `clock` returns seconds.
+    answer. Then every holder first gets a whole lease; also when the database's clock was set forward, since leases
+    end by it. `clock` returns seconds.
     """
 
     name = "lease expiry"
@@ -41,11 +43,13 @@ class LeaseExpiry:
         self._context = context
         self._clock = clock
         self._last_pass_at: float | None = None
+        self._last_times: tuple[float, datetime] | None = None
         self._reachable_since: datetime | None = None
 
     def run_once(self) -> int:
         began = self._clock()
-        if self._last_pass_at is None or self._may_have_missed_heartbeats(self._last_pass_at):
+        is_set_forward = self._is_database_clock_set_forward(began)
+        if is_set_forward or self._last_pass_at is None or self._may_have_missed_heartbeats(self._last_pass_at):
             self._reachable_since = extend_all_leases(self._context)
         reachability = Reachability(self._reachable_since, still=lambda: not self._may_have_missed_heartbeats(began))
         steps = (expire_leases, expire_agent_names, enforce_time_limits)
@@ -65,6 +69,20 @@ class LeaseExpiry:
             announce_service(self._context, self._reachable_since)
         return 0
 
+    def _is_database_clock_set_forward(self, began: float) -> bool:
+        """Since the last pass, by comparison with this machine's."""
+        with self._context.database.read() as session:
+            now = database_now(session)
+        last, self._last_times = self._last_times, (began, now)
+        if last is None:
+            return False
+        passed, passed_there = began - last[0], (now - last[1]).total_seconds()
+        return passed_there - passed > self._tolerance
+
     def _may_have_missed_heartbeats(self, since: float) -> bool:
+        return self._clock() - since > self._tolerance
+
+    @property
+    def _tolerance(self) -> float:
         """Holders send three heartbeats per lease, so a pass or two may be late without a missed heartbeat."""
-        return self._clock() - since > max(self._context.settings.lease_seconds / 3, 3 * self.every)
+        return max(self._context.settings.lease_seconds / 3, 3 * self.every)

@@ -256,6 +256,20 @@ def test_the_lease_of_an_ended_attempt_is_not_extended(context: Context) -> None
         finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.FAILED, next=True))
 
 
+def test_no_lease_runs_out_because_the_clock_of_the_database_is_set_forward(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, loop = an_assignment(context), LeaseExpiry(context, clock=lambda: 0.0)
+    loop.run_once()
+    let_pass(context, OVER_A_LEASE)
+    ahead = timedelta(seconds=OVER_A_LEASE)
+    monkeypatch.setattr("service.background.lease_expiry.database_now", lambda session: database_now(session) + ahead)
+    assert loop.run_once() == 0
+    assert trial_of(context, held).status == "running"
+    let_pass(context, OVER_A_LEASE)
+    assert loop.run_once() == 1
+
+
 def test_leases_run_out_although_another_piece_of_the_loop_fails(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

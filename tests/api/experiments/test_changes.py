@@ -310,7 +310,7 @@ def test_a_proposal_made_for_the_old_spec_is_not_used(service: Api, monkeypatch:
 
     monkeypatch.setattr(ProposalCache, "propose", propose_and_change)
     assert asked(service, name).assignment["params"] == {"n": 42}
-    assert len(calls) == 2
+    assert [one.params == {"n": 42} for one in calls[:2]] == [False, True]  # a third one may be computed ahead by now
 
 
 def test_after_a_narrowing_the_search_uses_only_the_trials_inside(service: Api) -> None:
