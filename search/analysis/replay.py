@@ -112,11 +112,10 @@ def replay(
     return replayed.trials
 
 
-def recorded_history(
-    rule: Rule, metric: ComparedMetric, events: Iterable[Event], brackets: Brackets
-) -> InMemoryHistory:
-    """The milestones that the trials have reached by the rule, if it judged none of them."""
-    history = InMemoryHistory()
+def add_to_history(
+    history: InMemoryHistory, rule: Rule, metric: ComparedMetric, events: Iterable[Event], brackets: Brackets
+) -> None:
+    """Add the milestones that the trials have reached by the rule, if it judged none of them."""
     for event in events:
         match event:
             case RecordedReport(number=number):
@@ -128,7 +127,6 @@ def recorded_history(
                     own.reach(milestone, event.value, rule.pool_at(milestone, number, brackets.get(number)))
             case Completion(number=number) if history.curves[number]:
                 history.complete(rule, number, list(history.curves[number].values())[-1])
-    return history
 
 
 def best_of(values: Mapping[int, float], metric: ComparedMetric) -> int | None:

@@ -22,10 +22,18 @@ class RecordedEvent(NamedTuple):
 
 
 def recorded_events(
-    open_session: Callable[[], AbstractContextManager[Session]], experiment_id: str, kinds: Sequence[str], last: int
+    open_session: Callable[[], AbstractContextManager[Session]],
+    experiment_id: str,
+    kinds: Sequence[str],
+    last: int,
+    *,
+    after: int = 0,
 ) -> Iterator[RecordedEvent]:
-    """Yield events of these kinds up to number `last`. Each page is read in a session from `open_session`."""
-    seq = 0
+    """Yield events of these kinds after number `after` and up to `last`.
+
+    Each page is read in a session from `open_session`.
+    """
+    seq = after
     while True:
         with open_session() as session:
             page = _page_after(session, experiment_id, kinds, seq, last)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
 from service.errors import WrongState
-from service.operations.early_stopping.rule_change import rebuild_milestones
+from service.operations.early_stopping.rule_change import RecordedMilestones, rebuild_milestones, recorded_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.end_check import find_end
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending, check_not_ended
@@ -43,7 +43,9 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
     """
     with context.database.read() as session:
         seen = spec_of(experiment_named(session, name_or_id))
-    after = changed_spec(seen, patch)  # before the transaction, because a large patch takes long
+    # Before the transaction, because a large patch takes long, and so does a long history.
+    after = changed_spec(seen, patch)
+    milestones = recorded_milestones(context.database, name_or_id, seen, after)
     with context.database.write() as session:
         experiment = locked_experiment(session, name_or_id)
         if experiment.ended_at is None:
@@ -52,20 +54,25 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
         if before != seen:
             after = changed_spec(before, patch)
         if after != before:
-            _apply(session, experiment, before, after, database_now(session))
+            _apply(session, experiment, before, after, database_now(session), milestones)
     context.notify_all()
     return experiment
 
 
 def _apply(
-    session: Session, experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, now: datetime
+    session: Session,
+    experiment: ExperimentRow,
+    before: ExperimentSpec,
+    after: ExperimentSpec,
+    now: datetime,
+    milestones: RecordedMilestones | None,
 ) -> None:
     changes = store_spec(session, experiment, before, after, now)
     experiment.tags, experiment.priority = dict(after.tags), after.priority
     if not _fields(changes) <= AFTER_THE_END:
         after = choose_after_change(session, experiment, before, after, now)
     if after.early_stopping != before.early_stopping:
-        rebuild_milestones(session, experiment, after, now)
+        rebuild_milestones(session, experiment, after, now, milestones)
     if experiment.ended_at is None:
         if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)

@@ -1,0 +1,64 @@
+"""A changed rule takes over what was reported, without a lock on the experiment while all reports are read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.operations.early_stopping.rule_change import rebuild_milestones, recorded_milestones
+from service.runtime.caches.experiment_caches import spec_of
+from service.store.recorded_events import RecordedEvent, recorded_events
+from service.store.sql.database import database_now
+from service.store.tables import ExperimentRow, MilestoneRow
+from tests.conftest import Api, Held
+
+pytestmark = pytest.mark.slow
+
+ASHA = {"rule": "asha", "min_step": 1, "reduction_factor": 2}
+
+
+def started(service: Api, name: str, values: list[float]) -> Held:
+    held = service.ask(name)
+    assert held
+    for value in values:
+        held.report(accuracy=value)
+    return held
+
+
+def milestones(service: Api) -> list[tuple[int, int, float, int]]:
+    with service.app.state.context.database.read() as session:
+        rows = session.execute(
+            select(MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.pool)
+        )
+        return sorted((number, at, value, pool) for number, at, value, pool in rows)
+
+
+def test_reports_that_come_while_the_history_is_read_count(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = service.create()["name"]
+    running = [started(service, name, [0.1, 0.2, 0.3]), started(service, name, [0.4])]
+    read_after = []
+
+    def read_slowly(*arguments: Any, **options: Any) -> Any:
+        found = recorded_milestones(*arguments, **options)
+        running[1].report(accuracy=0.5)
+        running[0].finish()
+        running.append(started(service, name, [0.7, 0.8]))
+        return found
+
+    def note(*arguments: Any, after: int) -> Iterator[RecordedEvent]:
+        read_after.append(after)
+        return recorded_events(*arguments, after=after)
+
+    monkeypatch.setattr("service.operations.experiments.change.recorded_milestones", read_slowly)
+    monkeypatch.setattr("service.operations.early_stopping.rule_change.recorded_events", note)
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": ASHA}).raise_for_status()
+    first, rest = read_after
+    assert first == 0
+    assert rest > 0
+    found = milestones(service)
+    assert {(number, milestone) for number, milestone, *_ in found} == {(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)}
+    with service.app.state.context.database.write() as session:
+        experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
+        rebuild_milestones(session, experiment, spec_of(experiment), database_now(session))
+    assert milestones(service) == found
