@@ -9,19 +9,16 @@ beside those at which a training raises an error, and in `kinds` some combinatio
                                  [--searchers "paceline gp" "paceline tpe" "optuna gp" "optuna tpe" random]
 """
 
-import argparse
 import math
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-import optuna
 from numpy.typing import NDArray
 
 from benchmarks.harness.ratios import geometric_mean
-from benchmarks.harness.sequential import Losses, Params, SequentialTask, by_optuna, by_paceline
+from benchmarks.harness.sequential import OPTUNAS_AND_OURS, Params, SequentialTask, run_from_command_line
 
 HERE = "paceline gp"
 LEAST_REGRET = 1e-4
@@ -95,15 +92,6 @@ TASKS = {
 }
 
 
-SEARCHERS: dict[str, Callable[[SequentialTask, int, int], Losses]] = {
-    HERE: partial(by_paceline, "gp"),
-    "paceline tpe": partial(by_paceline, "tpe"),
-    "optuna gp": partial(by_optuna, optuna.samplers.GPSampler),
-    "optuna tpe": partial(by_optuna, optuna.samplers.TPESampler),
-    "random": partial(by_optuna, optuna.samplers.RandomSampler),
-}
-
-
 @cache
 def least_loss(name: str) -> float:
     chance, task = np.random.default_rng(0), TASKS[name]
@@ -123,7 +111,7 @@ def _drawn(parameter: Mapping[str, Any], chance: np.random.Generator) -> Any:
 def report(name: str, searchers: Sequence[str], trials: int, seeds: int) -> None:
     regrets: dict[str, Values] = {}
     for searcher in searchers:
-        found = [SEARCHERS[searcher](TASKS[name], seed, trials) for seed in range(seeds)]
+        found = [OPTUNAS_AND_OURS[searcher](TASKS[name], seed, trials) for seed in range(seeds)]
         crashed = np.mean([loss is None for losses in found for loss in losses])
         best = [min((loss for loss in losses if loss is not None), default=math.inf) for losses in found]
         regrets[searcher] = np.maximum(np.array(best) - least_loss(name), LEAST_REGRET)
@@ -136,18 +124,5 @@ def report(name: str, searchers: Sequence[str], trials: int, seeds: int) -> None
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", nargs="+", choices=TASKS, default=[*TASKS])
-    parser.add_argument("--searchers", nargs="+", choices=SEARCHERS, default=[*SEARCHERS])
-    parser.add_argument("--trials", type=int, default=40)
-    parser.add_argument("--seeds", type=int, default=12)
-    arguments = parser.parse_args()
-    optuna.logging.disable_default_handler()
-    warnings.simplefilter("ignore")
-    for name in arguments.problems:
-        report(name, arguments.searchers, arguments.trials, arguments.seeds)
-
-
 if __name__ == "__main__":
-    main()
+    run_from_command_line(__doc__, TASKS, OPTUNAS_AND_OURS, report, trials=40)

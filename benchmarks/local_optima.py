@@ -9,20 +9,24 @@ https://www.sfu.ca/~ssurjano/optimization.html; `network` is a made-up loss of a
                                       [--searchers "paceline auto" "paceline gp" "paceline tpe" "optuna gp" …]
 """
 
-import argparse
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import optuna
 from numpy.typing import NDArray
 
 from benchmarks.harness.problems import hartmann
 from benchmarks.harness.ratios import geometric_mean
-from benchmarks.harness.sequential import Losses, Params, SequentialTask, by_optuna, by_paceline
+from benchmarks.harness.sequential import (
+    OPTUNAS_AND_OURS,
+    Params,
+    Searcher,
+    SequentialTask,
+    by_paceline,
+    run_from_command_line,
+)
 
 HERE = "paceline auto"
 LEAST_REGRET = 1e-4
@@ -106,14 +110,7 @@ TASKS = {
     "ackley": _of_numbers(ackley, 10, -20, 32),
 }
 
-SEARCHERS: dict[str, Callable[[SequentialTask, int, int], Losses]] = {
-    HERE: partial(by_paceline, "auto"),
-    "paceline gp": partial(by_paceline, "gp"),
-    "paceline tpe": partial(by_paceline, "tpe"),
-    "optuna gp": partial(by_optuna, optuna.samplers.GPSampler),
-    "optuna tpe": partial(by_optuna, optuna.samplers.TPESampler),
-    "random": partial(by_optuna, optuna.samplers.RandomSampler),
-}
+SEARCHERS: dict[str, Searcher] = {HERE: partial(by_paceline, "auto"), **OPTUNAS_AND_OURS}
 
 
 def regrets(searcher: str, name: str, trials: int, seeds: int) -> Values:
@@ -135,18 +132,5 @@ def report(name: str, searchers: Sequence[str], trials: int, seeds: int) -> None
         print(f"  {searcher:13} {medians}   {ratio}", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", nargs="+", choices=TASKS, default=[*TASKS])
-    parser.add_argument("--searchers", nargs="+", choices=SEARCHERS, default=[*SEARCHERS])
-    parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=12)
-    arguments = parser.parse_args()
-    optuna.logging.disable_default_handler()
-    warnings.simplefilter("ignore")
-    for name in arguments.problems:
-        report(name, arguments.searchers, arguments.trials, arguments.seeds)
-
-
 if __name__ == "__main__":
-    main()
+    run_from_command_line(__doc__, TASKS, SEARCHERS, report, trials=100)

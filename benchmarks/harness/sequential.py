@@ -1,7 +1,10 @@
 """Searches of a function without learning curves, one trial after the other, by Paceline's and Optuna's samplers."""
 
-from collections.abc import Callable, Mapping
+import argparse
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import optuna
@@ -55,3 +58,36 @@ def by_optuna(
         else:
             study.tell(trial, loss)
     return losses
+
+
+Searcher = Callable[[SequentialTask, int, int], Losses]
+"""Of the task, the seed and the number of trials."""
+
+OPTUNAS_AND_OURS: dict[str, Searcher] = {
+    "paceline gp": partial(by_paceline, "gp"),
+    "paceline tpe": partial(by_paceline, "tpe"),
+    "optuna gp": partial(by_optuna, optuna.samplers.GPSampler),
+    "optuna tpe": partial(by_optuna, optuna.samplers.TPESampler),
+    "random": partial(by_optuna, optuna.samplers.RandomSampler),
+}
+
+
+def run_from_command_line(
+    description: str | None,
+    problems: Collection[str],
+    searchers: Collection[str],
+    report: Callable[[str, Sequence[str], int, int], None],
+    *,
+    trials: int,
+) -> None:
+    """Call `report` for each problem, with the searchers, the number of trials and the number of seeds."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", nargs="+", choices=problems, default=[*problems])
+    parser.add_argument("--searchers", nargs="+", choices=searchers, default=[*searchers])
+    parser.add_argument("--trials", type=int, default=trials)
+    parser.add_argument("--seeds", type=int, default=12)
+    options = parser.parse_args()
+    optuna.logging.disable_default_handler()
+    warnings.simplefilter("ignore")
+    for name in options.problems:
+        report(name, options.searchers, options.trials, options.seeds)
