@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from service.mirror.backoff import Backoff
 from service.mirror.connection import TrackingConnection
-from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable
 from service.mirror.new_runs import experiment_run, trial_run
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
@@ -19,7 +19,7 @@ from service.mirror.trial_events import TRIAL_ENDS
 from service.store import mirrors
 from service.store.events import events_after
 from service.store.sql.database import Database
-from service.store.tables import EventRow, ExperimentRow, MirrorRow
+from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
 from service.store.trials.confirmations import confirmed_winners
 from service.store.trials.param_generations import generations_of_all
 from service.store.trials.trials import counts_by_status
@@ -62,6 +62,7 @@ class Mirroring:
         self.every = every
         self._database = database
         self._backoff = Backoff(clock)
+        self._deleted_runs = Backoff(clock)
         self._connection = TrackingConnection(tracking_uri)
         self._fronts: dict[str, FrontAtEvent] = {}
 
@@ -115,6 +116,9 @@ class Mirroring:
         """Write a batch to MLflow; return the ids of the runs that it needed newly, by trial and generation."""
         tracking, given = self._connection.client, batch.given
         mlflow_experiment_id, parent_run_id = self._ensure_parent(given.experiment, batch.mirror)
+        # First: while it is deleted, alone or with the whole experiment, no trial's run may be left out of the batch,
+        # which is written when it is restored.
+        tracking.write(parent_run_id, projection.parent)
         new_run_ids: dict[tuple[str, int], str] = {}
         for key, update in projection.runs.items():
             run_id = batch.run_ids.get(key)
@@ -123,9 +127,23 @@ class Mirroring:
                 run_id, is_new = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
                 new_run_ids[key] = run_id
                 update = update.with_params(new.params, is_new=is_new)  # noqa: PLW2901
-            tracking.write(run_id, update)
-        tracking.write(parent_run_id, projection.parent)
+            self._write_unless_deleted(run_id, given.trials[key.trial_id], update)
         return new_run_ids
+
+    def _write_unless_deleted(self, run_id: str, trial: TrialRow, update: RunUpdate) -> None:
+        """Leave out a run that is deleted in MLflow, so that it does not hold up the others of its experiment.
+
+        MLflow is asked about it again after a while, because it may have been restored.
+        """
+        if self._deleted_runs.is_resting(run_id):
+            return
+        try:
+            self._connection.client.write(run_id, update)
+        except MlflowRunDeleted:
+            if self._deleted_runs.failed(run_id):
+                log.warning("run %s of trial %s is deleted in MLflow and is not mirrored", run_id, trial.number)
+        else:
+            self._deleted_runs.succeeded(run_id)
 
     def _ensure_parent(self, experiment: ExperimentRow, mirror: MirrorRow | None) -> tuple[str, str]:
         """Return the ids of MLflow's experiment and of the parent run, creating them for a new experiment."""

@@ -20,10 +20,12 @@ class Backoff:
         self._clock = clock
         self._rests: dict[str, _Rest] = {}
 
-    def failed(self, key: str) -> None:
+    def failed(self, key: str) -> bool:
+        """Return whether this is the key's first failure since its last success."""
         before = self._rests.get(key)
         seconds = min(MAX_SECONDS, before.seconds * 2) if before else MIN_SECONDS
         self._rests[key] = _Rest(self._clock() + seconds, seconds)
+        return before is None
 
     def succeeded(self, key: str) -> None:
         self._rests.pop(key, None)

@@ -7,3 +7,7 @@ class MlflowUnavailable(Exception):
 
 class MlflowRefused(Exception):
     """MLflow rejected the request: this experiment cannot be mirrored."""
+
+
+class MlflowRunDeleted(MlflowRefused):
+    """The run that was to be written is deleted in MLflow: it can be restored, unless MLflow has removed it."""

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException, RestException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
-from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
 from service.mirror.new_runs import EXPERIMENT_TAG, NewRun, experiment_tags
 from service.mirror.run_update import RunUpdate
@@ -28,6 +29,7 @@ _CLIENT_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 _SERVER_ERROR = 500
+_NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
 class TrackingClient:
@@ -68,6 +70,25 @@ class TrackingClient:
             return found or self._create_run(mlflow_experiment_id, new, started_at), found is None
 
     def write(self, run_id: str, update: RunUpdate) -> None:
+        """Raises MlflowRunDeleted, too."""
+        try:
+            self._write(run_id, update)
+        except MlflowRefused as error:
+            if self._is_deleted(run_id):
+                raise MlflowRunDeleted(f"MLflow refused: the run {run_id} is deleted") from error
+            raise
+
+    def check_run(self, run_id: str) -> None:
+        """Raise unless the run exists: a cheap call before expensive work."""
+        with self._translated_errors():
+            self._client.get_run(run_id)
+
+    def put_files(self, run_id: str, directory: Path, folder: str) -> None:
+        """Upload all files of the directory as artifacts of the run, replacing those with the same names."""
+        with self._translated_errors():
+            self._client.log_artifacts(run_id, str(directory), folder)
+
+    def _write(self, run_id: str, update: RunUpdate) -> None:
         metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]
         params = [Param(name, value) for name, value in update.params.items()]
         tags = [RunTag(name, value) for name, value in update.tags.items()]
@@ -84,15 +105,16 @@ class TrackingClient:
             elif update.status is not None:
                 self._client.update_run(run_id, status=update.status)
 
-    def check_run(self, run_id: str) -> None:
-        """Raise unless the run exists: a cheap call before expensive work."""
+    def _is_deleted(self, run_id: str) -> bool:
+        """Also of a run that does not exist any more. MLflow's error says it by the text alone."""
         with self._translated_errors():
-            self._client.get_run(run_id)
-
-    def put_files(self, run_id: str, directory: Path, folder: str) -> None:
-        """Upload all files of the directory as artifacts of the run, replacing those with the same names."""
-        with self._translated_errors():
-            self._client.log_artifacts(run_id, str(directory), folder)
+            try:
+                run = self._client.get_run(run_id)
+            except RestException as error:
+                if error.error_code != _NOT_FOUND:
+                    raise
+                return True
+            return bool(run.info.lifecycle_stage == LifecycleStage.DELETED)
 
     def _find_run(self, mlflow_experiment_id: str, new: NewRun) -> str | None:
         """Search by the tags that the run has; MLflow cannot search for runs without a tag."""

@@ -50,7 +50,7 @@ def test_a_trial_is_a_child_run_with_its_parameters_curve_and_end(
 def test_a_trial_that_begins_takes_three_calls(
     mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Search, create, log, and one for the parent's counts. Each call costs MLflow a write to disk."""
+    """One for the parent's counts, search, create, log. Each call costs MLflow a write to disk."""
     history = begin_experiment()
     history.run(history.trial(0, lr=0.1))
     mirror.catch_up()
@@ -70,9 +70,9 @@ def test_a_trial_that_begins_takes_three_calls(
 
     # MLflow's client asks again each minute what the server can do.
     assert [call for call in calls if call != "server-info"] == [
+        "runs/log-batch",
         "runs/search",
         "runs/create",
-        "runs/log-batch",
         "runs/log-batch",
     ]
     run = mirror.runs(history.name)["trial 01"]
