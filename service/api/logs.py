@@ -1,7 +1,7 @@
 """`/v1/trials/{t}/logs`: the output of a trial's ranks, whole or as a stream."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -41,20 +41,31 @@ async def get_logs(
     attempt: Annotated[
         int | None, Query(ge=1, description="the number of the attempt; default: the newest; earlier logs are kept")
     ] = None,
-    follow: Annotated[bool, Query(description="wait for more output until the attempt ends")] = False,
+    follow: Annotated[
+        bool, Query(description="wait for more output until the attempt ends; of a queued trial, of its first attempt")
+    ] = False,
 ) -> Response:
     """What the ranks wrote, as plain text; without `rank`, each line starts with the number of its rank."""
     if follow:
         context.followers.check()
     state = await run_in_threadpool(_state, context, trial, attempt)
-    log = await run_in_threadpool(lambda: Log(context, trial, state.number, rank=rank, tail=tail))
-    stream = _followed(context, trial, state, log) if follow else _whole(log, state)
+
+    def open_log(number: int) -> Log:
+        return Log(context, trial, number, rank=rank, tail=tail)
+
+    if follow:
+        stream = _followed(context, trial, state, open_log)
+    else:
+        stream = _whole(await run_in_threadpool(open_log, state.number), state)
     return RevocableStream(stream, media_type="text/plain; charset=utf-8")
 
 
 @dataclass(frozen=True)
 class _State:
-    """The attempt whose log is read, whether it may write more, and a note for the end of its log."""
+    """The attempt whose log is read, whether it may write more, and a note for the end of its log.
+
+    `number` is 0 for a trial without an attempt, which is live while it may get one.
+    """
 
     number: int
     is_live: bool
@@ -68,9 +79,11 @@ async def _whole(log: Log, state: _State) -> AsyncIterator[str]:
         yield state.note
 
 
-async def _followed(context: Context, trial: str, state: _State, log: Log) -> AsyncIterator[str]:
+async def _followed(context: Context, trial: str, state: _State, open_log: Callable[[int], Log]) -> AsyncIterator[str]:
     """Ends when the attempt has ended and all of its output was sent, and when the service shuts down."""
     with context.followers.one():
+        state = await _begun(context, trial, state)
+        log = await run_in_threadpool(open_log, state.number)
         while not context.stopping.is_set():
             text = await run_in_threadpool(log.read, whole_lines=state.is_live)
             if text:
@@ -83,6 +96,14 @@ async def _followed(context: Context, trial: str, state: _State, log: Log) -> As
                 if state.note:
                     yield state.note
                 return
+
+
+async def _begun(context: Context, trial: str, state: _State) -> _State:
+    """Wait for the first attempt of a trial, for the trial's end, or for the service to shut down."""
+    while not state.number and state.is_live and not context.stopping.is_set():
+        await asyncio.sleep(POLL_SECONDS)
+        state = await run_in_threadpool(_state, context, trial, None)
+    return state
 
 
 def _state(context: Context, trial: str, attempt: int | None) -> _State:

@@ -22,11 +22,15 @@ app = typer.Typer()
 class StreamEnded(Exception):
     """The service has ended a followed log before its attempt ended, as it does when it stops."""
 
-    def __init__(self) -> None:
+    def __init__(self, but: str) -> None:
         super().__init__(
-            "the service ended the stream because it stops or starts again, but the attempt still runs. To go on: run "
-            "this again, with --tail 50 to leave out what was printed already"
+            f"the service ended the stream because it stops or starts again, but {but}. To go on: run this again, with "
+            "--tail 50 to leave out what was printed already"
         )
+
+
+FIRST_ATTEMPT = 1
+"""The one that the service waits for when the log of a queued trial is followed."""
 
 
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline logs t-1f2e3d4c5b6a --rank 0 --tail 50")
@@ -48,16 +52,20 @@ def logs(
         number = _newest_attempt(client.trial(trial)) if follow and attempt is None else attempt
         for text in client.logs(trial, rank, tail, number, follow=follow):
             typer.echo(text, nl=False)
-        if follow and number is not None and _still_runs(client.trial(trial), number):
-            raise StreamEnded
+        if follow:
+            _check_ended(client.trial(trial), number or FIRST_ATTEMPT)
 
 
 def _newest_attempt(trial: dict[str, Any]) -> int | None:
     return max((attempt["number"] for attempt in trial["attempts"]), default=None)
 
 
-def _still_runs(trial: dict[str, Any], attempt: int) -> bool:
-    return any(one["number"] == attempt and one["ended_at"] is None for one in trial["attempts"])
+def _check_ended(trial: dict[str, Any], attempt: int) -> None:
+    """Raises StreamEnded while the attempt, or a trial without any, may still get output."""
+    if trial["status"] == "queued" and not trial["attempts"]:
+        raise StreamEnded("the trial is still queued")
+    if any(one["number"] == attempt and one["ended_at"] is None for one in trial["attempts"]):
+        raise StreamEnded("the attempt still runs")
 
 
 @app.command(rich_help_panel=PANEL)

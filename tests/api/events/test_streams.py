@@ -93,6 +93,26 @@ def test_followed_logs_end_with_the_trial(service: Api) -> None:
     assert "".join(got) == "[rank 0] first\n[rank 0] last\n"
 
 
+@pytest.mark.parametrize("params", [{}, {"tail": 5}])
+def test_the_followed_log_of_a_queued_trial_is_that_of_its_first_attempt(service: Api, params: dict[str, int]) -> None:
+    name = service.create(limits={"max_trials": 1})["name"]
+    trial = service.post(f"/v1/experiments/{name}/trials", 201, json={"params": {"lr": 0.1}})["id"]
+    with service.http.stream("GET", f"/v1/trials/{trial}/logs", params={"follow": True, **params}) as response:
+        held = service.ask(name)
+        assert held
+        held.call("logs", 204, {"rank": 0, "offset": 0, "text": "first\n"})
+        held.finish()
+        assert response.read() == b"[rank 0] first\n"
+
+
+def test_the_followed_log_of_a_queued_trial_ends_with_the_trial(service: Api) -> None:
+    name = service.create()["name"]
+    trial = service.post(f"/v1/experiments/{name}/trials", 201, json={"params": {"lr": 0.1}})["id"]
+    with service.http.stream("GET", f"/v1/trials/{trial}/logs", params={"follow": True}) as response:
+        service.post(f"/v1/trials/{trial}/stop")
+        assert response.read() == b""
+
+
 def test_a_late_holder_cannot_write_logs(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,26 @@ def test_a_followed_log_that_the_service_ends_early_is_an_error(
     assert (ended.code, ended.out) == (1, "hello\n")
     assert "the attempt still runs" in ended.err
     assert run("logs", asked["trial"]).code == 0
+
+
+def test_the_followed_log_of_a_queued_trial_ends_with_its_first_attempt(
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = external(run, project, failures={"max_retries": 1})
+    path = f"{url}/v1/experiments/{experiment['name']}"
+    trial = httpx.post(f"{path}/trials", json={"params": {"lr": 0.1}}).json()["id"]
+
+    def attempt(*_: Any, **__: Any) -> Iterator[str]:
+        yield "hello\n"
+        finish_one(url, str(experiment["name"]), {"outcome": "failed"})
+        httpx.post(f"{path}/ask").raise_for_status()
+
+    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter([]))
+    ended = run("logs", trial, "--follow")
+    assert (ended.code, "the trial is still queued" in ended.err) == (1, True)
+    monkeypatch.setattr(Client, "logs", attempt)
+    ended = run("logs", trial, "--follow")  # while its second attempt runs
+    assert (ended.code, ended.out, ended.err) == (0, "hello\n", "")
 
 
 def test_the_log_of_an_earlier_attempt_is_shown(run: Run, project: Path, url: str) -> None:
