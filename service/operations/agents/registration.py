@@ -7,6 +7,7 @@ from service.runtime.context import Context
 from service.store.agents import set_nodes
 from service.store.json_of_other_versions import stored
 from service.store.sql.database import database_now
+from service.store.sql.get_or_create import get_or_create
 from service.store.tables import AgentRow
 from trainer.wire import Claim, Instance
 
@@ -15,10 +16,7 @@ def register_agent(context: Context, name: str, message: Claim) -> None:
     """Store that the agent is connected, and its nodes. Raises AgentNameTaken for a second process under one name."""
     with context.database.write() as session:
         now = database_now(session)
-        row = session.get(AgentRow, name, with_for_update=True)
-        if row is None:
-            row = AgentRow(name=name, first_seen_at=now)
-            session.add(row)
+        row = get_or_create(session, AgentRow, name, nodes=[], first_seen_at=now, last_seen_at=now)
         if message.instance is not None:
             seconds = context.settings.lease_seconds + message.wait_seconds
             _take_name(row, message.instance, message.replaces, now + timedelta(seconds=seconds))

@@ -15,6 +15,7 @@ from service.errors import NotFound, TooLarge, not_written
 from service.operations.packages.package_check import check_contents, safe_filename
 from service.runtime.context import Context
 from service.store.packages import has_experiment
+from service.store.sql.get_or_create import get_or_create
 from service.store.tables import PackageRow
 
 UNPACKED_TO_PACKED = 20
@@ -47,15 +48,11 @@ def store_package(context: Context, package: CheckedPackage) -> PackageRow:
     """The same bytes give the same package. Raises InsufficientStorage."""
     filename, body, files = package.filename, package.body, package.files
     digest = hashlib.sha256(body).hexdigest()
+    facts = {"filename": filename, "size": len(body), "files": files, "created_at": context.clock()}
     path = context.settings.packages_dir / digest
     _write(path, body)
     with context.database.write() as session:
-        row = session.get(PackageRow, f"sha256:{digest}", with_for_update=True)
-        if row is None:
-            row = PackageRow(
-                id=f"sha256:{digest}", filename=filename, size=len(body), files=files, created_at=context.clock()
-            )
-            session.add(row)
+        row = get_or_create(session, PackageRow, f"sha256:{digest}", **facts)
     _write(path, body)  # again, if it was removed as unused meanwhile
     return row
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from service.settings import Settings
+from service.store.tables import AgentRow
+from tests.concurrent_calls import during_insert
 from tests.conftest import Api, changed, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
@@ -40,6 +42,17 @@ def test_a_claim_waits_until_there_is_a_trial(service: Api) -> None:
     service.create(trainer=TORCH)
     waiter.join(PATIENCE_SECONDS)
     assert got[0] is not None
+
+
+@pytest.mark.databases("postgresql")
+def test_of_two_first_claims_of_an_agent_at_once_both_succeed(service: Api) -> None:
+    """The second one begins when the first one has stored the agent and not committed."""
+    service.create(trainer=TORCH)
+    context = service.app.state.context
+    first = AgentRow(name="here", nodes=[], first_seen_at=context.clock(), last_seen_at=context.clock())
+    assert during_insert(context.database, first, service.claim)
+    [agent] = service.get("/v1/agents")["items"]
+    assert agent["nodes"][0]["total"] == {"CPU": 8.0}
 
 
 def test_a_waiting_claim_is_answered_when_its_agent_leaves(service: Api) -> None:

@@ -1,6 +1,7 @@
 """Packages: stored by digest, checked before anything runs."""
 
 import errno
+import hashlib
 import io
 import json
 import os
@@ -8,9 +9,12 @@ import stat
 import zipfile
 from typing import Any
 
+import httpx
 import pytest
 
 from service.settings import Settings
+from service.store.tables import PackageRow
+from tests.concurrent_calls import during_insert
 from tests.conftest import Api, a_spec, changed, running
 
 TRAIN = b"def train_fn(config): pass\n"
@@ -32,6 +36,27 @@ def test_the_same_bytes_give_the_same_id(service: Api) -> None:
     assert first == again
     assert first["files"] == ["model/net.py", "train.py"]
     assert service.http.get(f"/v1/packages/{first['id']}").content == body
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("in_a_form", [False, True])
+def test_of_two_first_uploads_at_once_both_succeed(service: Api, *, in_a_form: bool) -> None:
+    """The second one begins when the first one has stored the package and not committed."""
+    context, digest = service.app.state.context, hashlib.sha256(TRAIN).hexdigest()
+    facts = {"size": len(TRAIN), "files": ["train.py"], "created_at": context.clock()}
+    first = PackageRow(id=f"sha256:{digest}", filename="train.py", **facts)
+
+    def send() -> httpx.Response:
+        if in_a_form:
+            spec = a_spec(trainer={"entrypoint": "train:train_fn"})
+            return service.http.post(
+                "/v1/experiments", files={"spec": json.dumps(spec).encode(), "code": ("train.py", TRAIN)}
+            )
+        return service.http.post("/v1/packages?filename=train.py", content=TRAIN)
+
+    answer = during_insert(context.database, first, send)
+    assert answer.status_code == 201, answer.text
+    assert service.http.get(f"/v1/packages/{first.id}").content == TRAIN
 
 
 def test_one_file_of_python_is_a_package(service: Api) -> None:
