@@ -18,6 +18,7 @@ from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.param_generations import first_params
 from service.store.trials.trials import trials_enqueued_with
 
 
@@ -58,7 +59,8 @@ def _created_with(
     session: Session, experiment: ExperimentRow, configurations: Sequence[Params], key: str
 ) -> Sequence[TrialRow]:
     earlier = trials_enqueued_with(session, experiment.id, key)
-    if earlier and [trial.params for trial in earlier] != list(configurations):
+    # A trial of a population may have other params by now.
+    if earlier and first_params(session, earlier) != list(configurations):
         numbers = ", ".join(str(trial.number) for trial in earlier[:10])
         trials = f"trial{'s' * (len(earlier) > 1)} {numbers}"
         raise Conflict(f"the Idempotency-Key was used for {trials}, with other configurations")

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -44,6 +45,12 @@ def generations_of_all(session: Session, trial_ids: Collection[str]) -> Mapping[
     for row in session.scalars(query.order_by(GenerationRow.number)):
         found[row.trial_id].append(row)
     return found
+
+
+def first_params(session: Session, trials: Collection[TrialRow]) -> list[dict[str, Any]]:
+    """The params that each of the trials began with."""
+    generations = generations_of_all(session, [trial.id for trial in trials])
+    return [generations[trial.id][0].params if trial.id in generations else trial.params for trial in trials]
 
 
 def exploits_of(session: Session, experiment_id: str) -> Mapping[str, Sequence[Exploit]]:

@@ -98,6 +98,21 @@ def test_every_generation_is_shown_with_its_donor_params_and_reason(service: Api
     assert best[1]["reason"] == "loss 0.98 at step 2 is among the best 1 of 4; resumes as it is"
 
 
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_late_repeat_of_an_enqueue_call_gets_its_trials_although_their_params_were_replaced(service: Api) -> None:
+    name = service.create(**a_population())["name"]
+    path, headers = f"/v1/experiments/{name}/trials", {"Idempotency-Key": "once"}
+    body = [{"params": {"lr": lr, "optimizer": "adam"}} for lr in (0.1, 0.2, 0.3, 0.4)]
+    first = service.post(path, 201, json=body, headers=headers)["items"]
+    Trainer().train_all(service, name)
+    present = trials(service, name)
+    assert present[3]["params"] != body[3]["params"]
+    again = service.post(path, 201, json=body, headers=headers)["items"]
+    assert [trial["id"] for trial in again] == [trial["id"] for trial in first]
+    with_present_params = [{"params": trial["params"]} for trial in present]
+    service.post(path, 409, json=with_present_params, headers=headers)
+
+
 def a_pair_of_which_the_worse_ran_on(service: Api) -> str:
     """An experiment whose two trials have paused at step 2. The worse one reported up to step 4, and loses that."""
     name: str = service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"]
