@@ -2,8 +2,9 @@
 
 The problems and the simulated workers are those of `benchmarks.search`; `designed` were looked at while the search was
 made, `held back` were not. A whole training takes TRAINING seconds on each problem. The budget is the time of 20 of
-them, on all workers together. With `--start 14`, which is what Ray Train was measured to need from trial to trial, a
-start costs the peers 14 s and Paceline 0.2 s; the peers' settings pay it again when they resume a trial.
+them (`--trainings`), on all workers together. With `--start 14`, which is what Ray Train was measured to need from
+trial to trial, a start costs the peers 14 s and Paceline 0.2 s; the peers' settings pay it again when they resume a
+trial.
 
 `run` appends the results that the file lacks, so it can be stopped and started again, and settings can be added: one
 JSON object a line, with the regret after each twentieth of the time: the value that a repetition of the best trial so
@@ -14,8 +15,9 @@ better; and the time after which the median of `--setting` has reached the peer'
 Syne Tune, which has an environment of its own: it runs there with the same file.
 
     python -m benchmarks.equal_time run FILE [--settings "optuna tpe, hyperband" ...] [--problems crossing ...]
-                                    [--seeds 30] [--workers 4] [--start 0]
+                                    [--seeds 30] [--workers 4] [--start 0] [--trainings 20]
     python -m benchmarks.equal_time report FILE [--setting "paceline hyperband, promoting"] [--workers 4] [--start 0]
+                                       [--trainings 20]
 """
 
 import argparse
@@ -25,6 +27,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -45,24 +48,35 @@ TRAINING = 270.0
 TRAININGS = 20
 OUR_START = 0.2
 POINTS = 20
-AUTO_TRIALS = 9 * TRAININGS
-"""The budget in trials that `auto` plans with, since a budget in time is none. Three times TRAININGS was too low: a
+AUTO_TRIALS = 9
+"""The budget in trials for each training that `auto` plans with, since a budget in time is none. Three were too few: a
 search that stops most trials early had no trial left before the time was over."""
 LEAST_REGRET = 1e-3
 """Smaller ones are equal."""
 OURS = "paceline"
 Values = NDArray[np.float64]
-Make = Callable[[Task, int, int, float], Ask]
-"""A search of the task, the seed, the number of workers, and the seconds that a start costs."""
 
 
-def _ours(sampler: str, task: Task, seed: int, workers: int, _start: float, **options: Any) -> Ask:
+@dataclass(frozen=True)
+class Budget:
+    """The time of so many `trainings` on all `workers` together; a start costs `start` seconds of it."""
+
+    workers: int
+    start: float
+    trainings: float = TRAININGS
+
+
+Make = Callable[[Task, int, Budget], Ask]
+"""A search of the task with the seed."""
+
+
+def _ours(sampler: str, task: Task, seed: int, budget: Budget, **options: Any) -> Ask:
     from benchmarks.harness.local_search import LocalSearch  # noqa: PLC0415 - Syne Tune's environment has no Paceline
     from benchmarks.harness.search_port import MIN_STEP, REDUCTION_FACTOR  # noqa: PLC0415
     from search.early_stopping.rules.hyperband import Hyperband  # noqa: PLC0415
 
     rule = Hyperband(max_step=task.steps, min_step=MIN_STEP, reduction_factor=REDUCTION_FACTOR, **options)
-    return LocalSearch(task, rule, seed, workers, sampler=sampler).ask
+    return LocalSearch(task, rule, seed, budget.workers, sampler=sampler).ask
 
 
 @cache
@@ -75,7 +89,7 @@ def _service() -> Any:
     return running.enter_context(paceline())
 
 
-def _ours_by_http(sampler: str, rule: str, task: Task, seed: int, workers: int, _start: float) -> Ask:
+def _ours_by_http(sampler: str, rule: str, task: Task, seed: int, budget: Budget) -> Ask:
     """Without the number of steps of a training. The service's clock sees starts of no time."""
     from benchmarks.harness.searchers import trials_of_paceline  # noqa: PLC0415 - as above
 
@@ -83,12 +97,12 @@ def _ours_by_http(sampler: str, rule: str, task: Task, seed: int, workers: int, 
         "name": f"{sampler}-{uuid4().hex}",
         "search": {"sampler": sampler, "seed": seed},
         "early_stopping": {"rule": rule},
-        "limits": {"max_trials": AUTO_TRIALS, "parallelism": workers},
+        "limits": {"max_trials": int(AUTO_TRIALS * budget.trainings), "parallelism": budget.workers},
     }
     return trials_of_paceline(_service(), task, parts, saves=True)
 
 
-def _optuna(sampler: str, pruner: str, task: Task, seed: int, _workers: int, _start: float) -> Ask:
+def _optuna(sampler: str, pruner: str, task: Task, seed: int, _budget: Budget) -> Ask:
     import optuna  # noqa: PLC0415
 
     from benchmarks.harness.baselines import search_with_study  # noqa: PLC0415
@@ -103,22 +117,22 @@ def _optuna(sampler: str, pruner: str, task: Task, seed: int, _workers: int, _st
     return search_with_study(task, made[sampler](), pruner)
 
 
-def _first_step(task: Task, seed: int, workers: int, start: float) -> Ask:
+def _first_step(task: Task, seed: int, budget: Budget) -> Ask:
     """Half of the time goes to the first steps."""
     from benchmarks.harness.baselines import FirstStepThenBest  # noqa: PLC0415
 
     step = whole_seconds(task) / task.steps
-    count = int(0.5 * TRAININGS * whole_seconds(task) / (step + start))
-    return FirstStepThenBest(_optuna("random", "none", task, seed, workers, start), count).ask
+    count = int(0.5 * budget.trainings * whole_seconds(task) / (step + budget.start))
+    return FirstStepThenBest(_optuna("random", "none", task, seed, budget), count).ask
 
 
-def _ray_tune(rule: str, task: Task, seed: int, _workers: int, _start: float) -> Ask:
+def _ray_tune(rule: str, task: Task, seed: int, _budget: Budget) -> Ask:
     from benchmarks.harness.searchers import search_with_ray_tune  # noqa: PLC0415
 
     return search_with_ray_tune(task, rule, seed)
 
 
-def _syne_tune(scheduler: str, task: Task, seed: int, _workers: int, _start: float) -> Ask:
+def _syne_tune(scheduler: str, task: Task, seed: int, _budget: Budget) -> Ask:
     from benchmarks.harness.syne_tune import search_with_syne_tune  # noqa: PLC0415 - not in Paceline's environment
 
     return search_with_syne_tune(task, scheduler, seed)
@@ -131,6 +145,7 @@ SETTINGS: dict[str, Make] = {
     "paceline hyperband, promoting": partial(_ours, "tpe", promote=True, extra_count=1),
     "paceline hyperband, weighted": partial(_ours, "tpe", promote=True, extra_count=1, weighted=True),
     "paceline gp, hyperband, weighted": partial(_ours, "gp", promote=True, extra_count=1, weighted=True),
+    "paceline auto, hyperband, weighted": partial(_ours, "auto", promote=True, extra_count=1, weighted=True),
     "optuna tpe, hyperband": partial(_optuna, "tpe", "hyperband"),
     "ray tune, brackets": partial(_ray_tune, "hyperband"),
     "ray tune, asha": partial(_ray_tune, "asha"),
@@ -147,43 +162,49 @@ SETTINGS: dict[str, Make] = {
 }
 
 
-def regrets(task: Task, setting: str, seed: int, workers: int, start: float) -> list[float | None]:
+def regrets(task: Task, setting: str, seed: int, budget: Budget) -> list[float | None]:
     """After each part of the time; None while no trial has completed."""
-    own_start = OUR_START if start and setting.startswith(OURS) else start
-    seconds = TRAININGS * whole_seconds(task) / workers
-    ask = SETTINGS[setting](task, seed, workers, own_start)
-    course = simulate(task, ask, seconds=seconds, start=own_start, workers=workers)
+    if budget.start and setting.startswith(OURS):
+        budget = replace(budget, start=OUR_START)
+    seconds = budget.trainings * whole_seconds(task) / budget.workers
+    ask = SETTINGS[setting](task, seed, budget)
+    course = simulate(task, ask, seconds=seconds, start=budget.start, workers=budget.workers)
     found = [course.expected_after_seconds(seconds * (part + 1) / POINTS) - task.least for part in range(POINTS)]
     return [one if math.isfinite(one) else None for one in found]
 
 
 def run(options: argparse.Namespace) -> None:
-    done = {_key(one) for one in _stored(options.file)}
+    done, budget = {_key(one) for one in _stored(options.file)}, _budget_of(options)
     tasks = {}
     for name in options.problems:
         task = prepared(name)
         tasks[name] = slowed(task, TRAINING / whole_seconds(task))
     for setting, name, seed in product(options.settings, options.problems, range(options.seeds)):
-        case = {"workers": options.workers, "start": options.start, "problem": name, "setting": setting, "seed": seed}
+        case = {**asdict(budget), "problem": name, "setting": setting, "seed": seed}
         if _key(case) not in done:
-            found = regrets(tasks[name], setting, seed, options.workers, options.start)
+            found = regrets(tasks[name], setting, seed, budget)
             with options.file.open("a") as file:
                 file.write(json.dumps({**case, "regrets": found}) + "\n")
 
 
 def _stored(file: Path) -> Iterator[dict[str, Any]]:
     if file.exists():
-        yield from map(json.loads, file.read_text().splitlines())
+        for line in file.read_text().splitlines():
+            yield {"trainings": TRAININGS, **json.loads(line)}
 
 
 def _key(one: dict[str, Any]) -> tuple[Any, ...]:
-    return one["workers"], one["start"], one["problem"], one["setting"], one["seed"]
+    return one["workers"], one["start"], one["trainings"], one["problem"], one["setting"], one["seed"]
+
+
+def _budget_of(options: argparse.Namespace) -> Budget:
+    return Budget(options.workers, options.start, options.trainings)
 
 
 def report(options: argparse.Namespace) -> None:
     found: dict[str, dict[str, dict[int, Values]]] = defaultdict(lambda: defaultdict(dict))
     for one in _stored(options.file):
-        if (one["workers"], one["start"]) == (options.workers, options.start):
+        if Budget(one["workers"], one["start"], one["trainings"]) == _budget_of(options):
             values = np.array([math.inf if value is None else value for value in one["regrets"]])
             found[one["problem"]][one["setting"]][one["seed"]] = values
     whole: dict[str, list[Values]] = defaultdict(list)
@@ -203,7 +224,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 _SHOWN = (POINTS // 4 - 1, POINTS // 2 - 1, POINTS - 1)
-"""After the time of 5, 10 and 20 trainings."""
+"""After the time of 5, 10 and 20 trainings, or the same parts of another budget."""
 
 
 def log_ratios(own: Values, there: Values) -> Values:
@@ -236,11 +257,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["run", "report"])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS)[:15])
+    parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS)[:16])
     parser.add_argument("--problems", nargs="+", choices=DESIGNED + HELD_BACK, default=HELD_BACK)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--start", type=float, default=0)
+    parser.add_argument("--trainings", type=float, default=TRAININGS)
     parser.add_argument("--setting", default="paceline hyperband, promoting")
     options = parser.parse_args()
     run(options) if options.command == "run" else report(options)

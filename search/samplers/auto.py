@@ -62,11 +62,9 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     parallelism, count = problem.parallelism, len(problem.space.root)
     if Feature.CONDITIONS in features:
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
-    if problem.prunes and models_curves(problem) and max_trials <= MAX_GP_TRIALS and _suits_gp(problem):
-        why = "learns most from each trial, including trials that are stopped early"
-        return _gp_if_installed(_both_small(problem, budget), why)
     # Without a limit, a search usually ends after some time.
-    if not problem.prunes and (max_trials < MIN_EVOLUTION_TRIALS or problem.max_trials is None) and _suits_gp(problem):
+    runs_short = max_trials < MIN_EVOLUTION_TRIALS or problem.max_trials is None
+    if _suits_gp(problem) and (models_curves(problem) if problem.prunes else runs_short):
         return _gp_and_tpe_if_installed(problem, max_trials)
     if problem.prunes:
         return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
@@ -93,6 +91,8 @@ def _gp_if_installed(small: str, why: str, sampler: Gp | None = None) -> ChosenS
 
 def _gp_and_tpe_if_installed(problem: Problem, max_trials: float) -> ChosenSampler:
     why = "learns most from each trial"
+    if problem.prunes:
+        why += ", including trials that are stopped early"
     if max_trials > FIRST_TURN:
         why += f"; from trial {FIRST_TURN} on every third proposal is tpe's, in case gp stays at a local optimum"
     if max_trials > MAX_GP_TRIALS:

@@ -1,6 +1,6 @@
-"""Gaussian processes and TPE by turns, which `auto` takes for trials that run to their ends."""
+"""Gaussian processes and TPE by turns, which `auto` takes for one objective."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search.problem import Observation, Problem
 from search.samplers.gp import Gp
@@ -23,7 +23,10 @@ class GpAndTpe(Gp):
     """
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
-        return ByTurns(super().proposer(problem, seed), Tpe().proposer(problem, seed))
+        tpe = Tpe()
+        scores_curves = problem.curve_score and tpe.gains_by_curve_score(problem)
+        tpes_problem = replace(problem, curve_score=scores_curves)
+        return ByTurns(super().proposer(problem, seed), tpe.proposer(tpes_problem, seed))
 
 
 @dataclass(frozen=True)

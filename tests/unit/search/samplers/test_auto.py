@@ -36,7 +36,10 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
         (FLAT, {"max_trials": 5000, "constrained": True}, "tpe"),
         (FLAT, {}, "gp"),
         (FLAT, {"parallelism": 9}, "cmaes"),
-        (FLAT, {"prunes": True}, "tpe"),
+        (FLAT, {"prunes": True}, "gp"),
+        (FLAT, {"max_trials": 5000, "prunes": True}, "gp"),
+        (FLAT, {"max_trials": 5000, "prunes": True, "parallelism": 9}, "tpe"),
+        (FLAT, {"max_trials": 300, "prunes": True, "constrained": True}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 8, "directions": ("minimize",) * 2}, "gp"),
         (FLAT, {"max_trials": 100, "constrained": True, "directions": ("minimize",) * 2}, "gp"),
         (FLAT, {"max_trials": 100, "parallelism": 9, "directions": ("minimize",) * 2}, "tpe"),
@@ -72,6 +75,34 @@ def test_gp_and_tpe_take_turns_and_learn_from_the_same_trials() -> None:
     for number, turn in {19: by_gp, 20: by_tpe, 21: by_gp, 22: by_gp, 23: by_tpe, 199: by_gp, 200: by_tpe}.items():
         assert by_auto.propose([], number) == turn.propose([], number)
         assert by_auto.source(number) == "model"
+
+
+@pytest.mark.parametrize("scores_curves_of_tpe", [True, False])
+def test_gp_and_tpe_take_turns_where_trials_are_stopped_and_many(scores_curves_of_tpe: bool) -> None:
+    problem = Problem(
+        Space.model_validate({name: FLAT[name] for name in "ab"}),
+        ("minimize",),
+        max_trials=300,
+        prunes=True,
+        parallelism=4 if scores_curves_of_tpe else 8,
+    )
+    trials = [
+        Observation(
+            number,
+            {"a": number / 30, "b": number * 7 % 30 / 30},
+            "pruned",
+            last_step=1,
+            last_value=number * 11 % 30 / 30,
+            rungs=((1, number * 11 % 30 / 30),),
+        )
+        for number in range(19)
+    ]
+    by_auto, by_gp, by_tpe = (
+        StudyView(Study(problem, SamplerSpec(sampler=name), 7), trials) for name in ("auto", "gp", "tpe")
+    )
+    assert (by_auto.scores_curves, by_tpe.scores_curves) == (True, scores_curves_of_tpe)
+    for number, turn in {19: by_gp, 20: by_tpe, 21: by_gp, 23: by_tpe, 199: by_gp, 200: by_tpe, 299: by_tpe}.items():
+        assert by_auto.propose([], number) == turn.propose([], number)
 
 
 @pytest.mark.parametrize(
