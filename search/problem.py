@@ -1,6 +1,6 @@
 """A search problem, and what has been observed of its trials."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -15,6 +15,11 @@ Status = Literal["running", "completed", "pruned", "failed", "diverged", "stoppe
 def sign_of(direction: Direction) -> int:
     """The factor by which a value is multiplied so that less is better."""
     return 1 if direction == "minimize" else -1
+
+
+def best_value_of(values: Iterable[float], direction: Direction) -> float:
+    """The first of those that tie."""
+    return max(values) if direction == "maximize" else min(values)
 
 
 @dataclass(frozen=True)

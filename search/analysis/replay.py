@@ -120,7 +120,7 @@ def add_to_history(
         match event:
             case RecordedReport(number=number):
                 curve = history.curves[number]
-                report = _metric_report(metric, event, max(curve, default=None), brackets.get(number))
+                report = _metric_report(metric, event, curve.last_step, brackets.get(number))
                 curve[event.step] = event.value
                 own = history.of(number)
                 for milestone in rule.milestones(report, own):

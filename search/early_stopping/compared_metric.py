@@ -46,8 +46,13 @@ def mistakes_in_metric(rule: Rule, objectives: Sequence[ComparedMetric]) -> Iter
 
 def number_in(metrics: Mapping[str, Any], name: str) -> float | None:
     """A reported metric as a finite number; None if it is missing or not one."""
+    return finite_number(metrics.get(name))
+
+
+def finite_number(reported: Any) -> float | None:
+    """A reported value as a finite number; None if it is not one."""
     try:
-        value = float(metrics[name])
-    except (KeyError, TypeError, ValueError, OverflowError):
+        value = float(reported)
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None

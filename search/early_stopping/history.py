@@ -1,6 +1,6 @@
 """What an early stopping rule may look at when it judges a report: the read port of the history."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,9 +46,6 @@ class MetricReport:
         before = -1 if self.previous_step is None else self.previous_step
         return self.is_new and self.step >= n_warmup_steps and before < due
 
-    def best(self, values: Sequence[float]) -> float:
-        return max(values) if self.direction == "maximize" else min(values)
-
     def is_worse(self, value: float, than: float) -> bool:
         return value < than if self.direction == "maximize" else value > than
 
@@ -66,3 +63,9 @@ class History(Protocol):
 
     def best_value(self, direction: Direction) -> float:
         """The best value in the curve of the judged trial."""
+
+    def best_since_and_before(self, count: int, direction: Direction) -> tuple[float, float] | None:
+        """The best value at the last `count` steps of the judged trial's curve, and the best at the steps before them.
+
+        None if there are no steps before them. `count` is at least 1.
+        """

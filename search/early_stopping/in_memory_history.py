@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 
 from search.early_stopping.history import AT_END, COMPLETED
+from search.early_stopping.in_memory_curve import InMemoryCurve
 from search.early_stopping.peers import Peers, Ranking
 from search.early_stopping.rule import Rule
 from search.problem import Direction
@@ -16,7 +17,7 @@ from search.problem import Direction
 class InMemoryHistory:
     """The curve of every trial, and the value and the pool with which each trial reached each milestone."""
 
-    curves: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    curves: dict[int, InMemoryCurve] = field(default_factory=lambda: defaultdict(InMemoryCurve))
     rankings: dict[tuple[int, int], Ranking] = field(default_factory=lambda: defaultdict(list))
     reached: dict[int, dict[int, tuple[float, int]]] = field(default_factory=lambda: defaultdict(dict))
 
@@ -65,8 +66,10 @@ class InMemoryTrialHistory:
         return Peers(ranking, bisect_left(ranking, (own[0], self.number)) if own and own[1] == pool else None)
 
     def curve(self, number: int | None = None) -> Mapping[int, float]:
-        return self.history.curves[self.number if number is None else number]
+        return self.history.curves[self.number if number is None else number].by_step
 
     def best_value(self, direction: Direction) -> float:
-        values = self.curve().values()
-        return max(values) if direction == "maximize" else min(values)
+        return self.history.curves[self.number].best(direction)
+
+    def best_since_and_before(self, count: int, direction: Direction) -> tuple[float, float] | None:
+        return self.history.curves[self.number].best_since_and_before(count, direction)

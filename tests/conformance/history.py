@@ -80,6 +80,23 @@ class HistoryConformance:
         assert experiment.of(0).best_value("maximize") == 0.75
         assert experiment.of(0).best_value("minimize") == 0.25
 
+    @pytest.mark.parametrize("direction", ["minimize", "maximize"])
+    def test_the_best_values_are_those_of_the_curve_by_step(self, experiment: Experiment, direction: Direction) -> None:
+        """In whatever order the steps are reported."""
+        random = np.random.default_rng(0)
+        best, curve = max if direction == "maximize" else min, dict[int, float]()
+        for step in random.permutation(40):
+            curve[int(step)] = value = float(random.integers(0, 9)) / 8
+            experiment.report(0, int(step), value)
+            experiment.report(1, int(step), -value)
+            values = [curve[one] for one in sorted(curve)]
+            assert experiment.of(0).best_value(direction) == best(values)
+            for count in (1, 3, 20, 10**30):
+                since, before = values[-count:], values[:-count]
+                found = experiment.of(0).best_since_and_before(count, direction)
+                assert found == ((best(since), best(before)) if before else None)
+        assert experiment.of(2).best_since_and_before(1, direction) is None
+
     @pytest.mark.parametrize(("rule", "at_end"), [("median", 0.5), ("wilcoxon", 0.375)])
     def test_a_completed_trial_moves_to_the_completed_ones_with_its_value_at_the_end(
         self, experiment: Experiment, rule: str, at_end: float

@@ -105,7 +105,8 @@ def _report(
     curve = history.curves[number]
     drawn = None if bracket is None else bracket.number
     report = MetricReport(number, METRIC, direction, step, value, max(curve, default=None), drawn)
-    curve.setdefault(step, value)
+    if step not in curve:
+        curve[step] = value
     return report
 
 

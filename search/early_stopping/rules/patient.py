@@ -105,9 +105,9 @@ class Patient(StoppingRule):
 
     def _after_patience(self, report: MetricReport, history: History) -> tuple[float, float] | None:
         """The best value of the last reports and the best before them, if patience is exhausted."""
-        values = [value for _, value in sorted(history.curve().items())]
-        if len(values) <= self.patience + 1:
+        found = history.best_since_and_before(self.patience + 1, report.direction)
+        if found is None:
             return None
-        since, before = (report.best(part) for part in (values[-self.patience - 1 :], values[: -self.patience - 1]))
+        since, before = found
         least = before - self.min_delta if report.direction == "maximize" else before + self.min_delta
         return (since, before) if report.is_worse(since, least) else None

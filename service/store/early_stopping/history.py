@@ -1,16 +1,19 @@
 """What early stopping reads of an experiment, from SQL. Trials get their brackets when they are created."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Row, Subquery, func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peers, Rule
-from search.early_stopping.compared_metric import number_in
-from search.problem import Direction
+from search.early_stopping.compared_metric import finite_number
+from search.early_stopping.rule import MAX_COUNT
+from search.problem import Direction, best_value_of
 from service.store.early_stopping.milestones import milestones_of
+from service.store.early_stopping.reported_values import reported_values
 from service.store.tables import ReportRow, TrialRow
 
 
@@ -36,21 +39,21 @@ class StoredHistory:
         return milestones_of(self.session, self.trial.experiment_id).at(milestone).peers(pool, but=self.trial.number)
 
     def curve(self, number: int | None = None) -> Mapping[int, float]:
-        of_trial = ReportRow.trial_id == (self.trial.id if number is None else self._id_of(number))
-        if self.metric is None:
-            query = select(ReportRow.step, ReportRow.value).where(of_trial, ReportRow.value.is_not(None))
-            return {step: value for step, value in self.session.execute(query) if value is not None}
-        found = self.session.execute(select(ReportRow.step, ReportRow.metrics).where(of_trial))
-        values = {step: number_in(metrics, self.metric) for step, metrics in found}
-        return {step: value for step, value in values.items() if value is not None}
+        points = self._points(self.trial.id if number is None else self._id_of(number))
+        return dict(_finite(self.session.execute(select(points))))
 
     def best_value(self, direction: Direction) -> float:
-        if self.metric is not None:
-            values = self.curve().values()
-            return max(values) if direction == "maximize" else min(values)
-        best = func.max if direction == "maximize" else func.min
-        found = self.session.scalar(select(best(ReportRow.value)).where(ReportRow.trial_id == self.trial.id))
-        return math.nan if found is None else found
+        best = self._best(self._points(self.trial.id), direction)
+        return math.nan if best is None else best
+
+    def best_since_and_before(self, count: int, direction: Direction) -> tuple[float, float] | None:
+        needed = min(count, MAX_COUNT)
+        last = list(islice(self._newest_first(needed), needed))
+        if len(last) < count:
+            return None
+        points = self._points(self.trial.id)
+        before = self._best(points, direction, points.c.step < last[-1][0])
+        return None if before is None else (best_value_of((value for _, value in last), direction), before)
 
     def complete(self, rule: Rule) -> None:
         """Record the end of the trial, which has completed, and move it to the pool that others are compared with."""
@@ -63,12 +66,40 @@ class StoredHistory:
             milestones.add(trial.id, trial.number, AT_END, rule.value_at_end(last, self), COMPLETED)
 
     def _last_value(self) -> float | None:
-        curve = self.curve()
-        return curve[max(curve)] if curve else None
+        return next((value for _, value in self._newest_first(1)), None)
+
+    def _newest_first(self, count: int) -> Iterator[tuple[int, float]]:
+        """The curve from its highest step down. So many reports are read, and more if some have no finite number."""
+        points = self._points(self.trial.id)
+        query = select(points).order_by(points.c.step.desc())
+        rows = self.session.execute(query.limit(count)).all()
+        yield from _finite(rows)
+        while len(rows) == count:
+            count *= 2
+            rows = self.session.execute(query.where(points.c.step < rows[-1].step).limit(count)).all()
+            yield from _finite(rows)
+
+    def _best(self, points: Subquery, direction: Direction, *of: ColumnElement[bool]) -> float | None:
+        best = func.max if direction == "maximize" else func.min
+        query = select(best(points.c.number), func.count(points.c.text)).where(*of)
+        number, text_count = self.session.execute(query).one()
+        texts = self.session.scalars(select(points.c.text).where(*of).distinct()) if text_count else ()
+        values = [value for value in map(finite_number, (number, *texts)) if value is not None]
+        return best_value_of(values, direction) if values else None
+
+    def _points(self, trial_id: str) -> Subquery:
+        return reported_values(trial_id, self.metric, self.session.get_bind().dialect.name)
 
     def _id_of(self, number: int) -> str:
         of_experiment = TrialRow.experiment_id == self.trial.experiment_id
         return self.session.scalars(select(TrialRow.id).where(of_experiment, TrialRow.number == number)).one()
+
+
+def _finite(points: Iterable[Row[int, float | None, str | None]]) -> Iterator[tuple[int, float]]:
+    for step, number, text in points:
+        value = finite_number(number if text is None else text)
+        if value is not None:
+            yield step, value
 
 
 @dataclass(frozen=True)
