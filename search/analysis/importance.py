@@ -24,6 +24,8 @@ MAX_TRIALS: Mapping[Evaluator, int] = {"ped_anova": 1000, "fanova": 200}
 
 _SAME_VALUE = "all of these trials have the same value: no parameter made a difference"
 
+_SAME_PARAMS = "each parameter that can be judged has the same value in all of these trials"
+
 
 class Measured(NamedTuple):
     """A trial: its configuration, and its value of the metric or its curve score."""
@@ -36,6 +38,8 @@ class Measured(NamedTuple):
 @dataclass(frozen=True)
 class Importance:
     """`parameters` has the importances, the largest first; their sum is 1. If it is empty, `reason` says why.
+
+    A parameter that did not vary has the importance 0.
 
     `used_count` is the number of trials that were evaluated. `left_out` has the reason for each parameter that the
     evaluator cannot judge.
@@ -65,8 +69,11 @@ def importance_of(
     if len({trial.value for trial in known}) == 1:
         return Importance(used_count=len(known), reason=_SAME_VALUE)
     found = importances(space, direction, [(one.params, one.value) for one in known], evaluator)
+    left_out = _left_out(space, found, evaluator)
+    if not any(found.values()):
+        return Importance(left_out=left_out, used_count=len(known), reason=_SAME_PARAMS)
     parameters = {name: found[name] for name in sorted(found, key=lambda name: (-found[name], name))}
-    return Importance(parameters, _left_out(space, parameters, evaluator), len(known))
+    return Importance(parameters, left_out, len(known))
 
 
 def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -> dict[str, str]:

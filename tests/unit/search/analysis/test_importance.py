@@ -3,6 +3,7 @@
 import math
 import random
 import warnings
+from typing import Any
 
 import optuna
 import pytest
@@ -10,7 +11,9 @@ from optuna.importance import FanovaImportanceEvaluator, PedAnovaImportanceEvalu
 
 from search.analysis.importance import MAX_TRIALS, MIN_TRIALS, Evaluator, Measured, importance_of, sampled
 from search.problem import Direction
+from search.space.parameters import CategoricalParameter
 from search.space.space import Space
+from search.space.unit_scale import from_unit
 
 pytestmark = pytest.mark.slow
 
@@ -59,18 +62,22 @@ def test_importances_do_not_depend_on_the_unit(evaluator: Evaluator, factor: flo
 @pytest.mark.parametrize("evaluator", BOTH)
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_importances_are_optunas(evaluator: Evaluator, direction: Direction) -> None:
-    some = trials(60)
+    """Of fANOVA for numbers on their own scales: a logarithmic one for the learning rate, and four equal parts."""
+    some, on_unit_scale = trials(60), evaluator == "fanova"
     study = optuna.create_study(direction=direction)
     oracle = {"ped_anova": PedAnovaImportanceEvaluator(), "fanova": FanovaImportanceEvaluator(n_trees=16, seed=0)}
-    distributions = {
-        "lr": optuna.distributions.FloatDistribution(1e-4, 1.0, log=True),
-        "layers": optuna.distributions.IntDistribution(1, 4),
+    unit = optuna.distributions.FloatDistribution(0.0, 1.0)
+    distributions: dict[str, optuna.distributions.BaseDistribution] = {
+        "lr": unit if on_unit_scale else optuna.distributions.FloatDistribution(1e-4, 1.0, log=True),
+        "layers": unit if on_unit_scale else optuna.distributions.IntDistribution(1, 4),
         "kind": optuna.distributions.CategoricalDistribution([0, 1]),
         "fixed": optuna.distributions.CategoricalDistribution([0]),
         "momentum": optuna.distributions.FloatDistribution(0.0, 1.0),
     }
     for one in some:
         params = {**one.params, "kind": "ab".index(one.params["kind"]), "fixed": 0}  # type: ignore[arg-type]
+        if on_unit_scale:
+            params |= {"lr": math.log10(params["lr"]) / 4 + 1, "layers": (params["layers"] - 0.5) / 4}  # type: ignore[operator, arg-type]
         own = {name: distributions[name] for name in params}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=own, value=one.value))
     with warnings.catch_warnings():
@@ -109,6 +116,52 @@ def test_if_all_values_are_equal_there_is_a_reason_instead_of_numbers(evaluator:
     assert found.parameters == {}
     assert found.reason is not None
     assert "same value" in found.reason
+
+
+@pytest.mark.parametrize("evaluator", BOTH)
+def test_if_no_parameter_varied_there_is_a_reason_instead_of_numbers(evaluator: Evaluator) -> None:
+    same = [one._replace(params=trials(1)[0].params) for one in trials(20)]
+    found = importance_of(SPACE, "minimize", same, evaluator)
+    assert (found.parameters, found.used_count) == ({}, 20)
+    assert found.reason == "each parameter that can be judged has the same value in all of these trials"
+
+
+@pytest.mark.parametrize("evaluator", BOTH)
+def test_a_parameter_that_did_not_vary_has_no_importance(evaluator: Evaluator) -> None:
+    space = Space.model_validate({name: {"type": "float", "low": 0.0, "high": 1.0} for name in ("tried", "same")})
+    some = [Measured(number, {"tried": number / 20, "same": 0.5}, number) for number in range(20)]
+    assert importance_of(space, "minimize", some, evaluator).parameters == {"tried": 1.0, "same": 0.0}
+
+
+WIDE = [
+    {"type": "int", "low": 10**9, "high": 10**9 + 20},
+    {"type": "int", "low": -(2**53), "high": 2**53, "step": 2**40},
+    {"type": "float", "low": -1e300, "high": 1e300},
+    {"type": "float", "low": 1e-300, "high": 1e300, "log": True},
+    {"type": "float", "low": 1e-12, "high": 1e-9, "log": True},
+]
+
+
+@pytest.mark.parametrize("parameter", WIDE, ids=str)
+def test_fanova_tells_numbers_of_any_size_apart(parameter: dict[str, Any]) -> None:
+    assert importance_of(*of_one_parameter(parameter), "fanova").parameters["one"] > 0.9
+
+
+@pytest.mark.parametrize("parameter", [one for one in WIDE if one["type"] == "float"], ids=str)
+def test_fanova_tells_numbers_apart_in_a_small_part_of_the_range(parameter: dict[str, Any]) -> None:
+    assert importance_of(*of_one_parameter(parameter, part=1e-5), "fanova").parameters["one"] > 0.9
+
+
+def of_one_parameter(parameter: dict[str, Any], part: float = 1.0) -> tuple[Space, Direction, list[Measured]]:
+    """Trials in the lowest part of the parameter's range, which alone matters."""
+    space = Space.model_validate({"one": parameter, "other": {"type": "float", "low": 0.0, "high": 1.0}})
+    number_parameter, chance, some = space.root["one"], random.Random(7), []  # noqa: S311
+    assert not isinstance(number_parameter, CategoricalParameter)
+    for number in range(60):
+        share = part * chance.random()
+        params = {"one": from_unit(number_parameter, share), "other": chance.random()}
+        some.append(Measured(number, params, share))
+    return space, "minimize", some
 
 
 def test_trials_outside_of_a_narrowed_space_are_skipped() -> None:
