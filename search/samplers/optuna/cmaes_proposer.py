@@ -74,14 +74,12 @@ class CmaesProposer:
         sign = sign_of(self._problem.directions[0])
         if self._problem.curve_score:
             generation = self._trials.ranked(generation)
+        sampler = self._sampler(0, optimizer)
         solutions = [
-            (
-                self._sampler(derived_seed(self._seed, trial.number), optimizer).point_of(trial),
-                sign * (self._value(trial) or 0.0),
-            )
+            (sampler.point_of(trial, derived_seed(self._seed, trial.number)), sign * (self._value(trial) or 0.0))
             for trial in generation
         ]
-        return self._sampler(0, optimizer).evolved(solutions)
+        return sampler.evolved(solutions)
 
     def _value(self, trial: FrozenTrial) -> float | None:
         if trial.state is TrialState.COMPLETE:

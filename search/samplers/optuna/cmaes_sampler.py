@@ -33,14 +33,14 @@ class EvolvedCmaEsSampler(CmaEsHooks):
         optimizer.tell(solutions)
         return pickle.dumps(optimizer)
 
-    def point_of(self, trial: FrozenTrial) -> np.ndarray:
-        """The trial's params in the optimizer's coordinates."""
+    def point_of(self, trial: FrozenTrial, seed: int) -> np.ndarray:
+        """The trial's params in the optimizer's coordinates. `seed` is that of the sampler that proposed the trial."""
         params = {name: trial.params[name] for name in self._space}
         point: np.ndarray = self._transform.transform(params)
         if self.with_margin:
             # The point lies between the steps, and only asking again gives it. If another generation asked for the
             # trial, asking again gives other params, and the point of the params is used.
-            encoded, raw = self.asked_again(self._current_optimizer(), trial.number)
+            encoded, raw = self.asked_again(self._current_optimizer(), trial.number, seed)
             if self._transform.untransform(encoded) == params:
                 return np.asarray(raw)
         return point

@@ -120,9 +120,9 @@ class CmaEsHooks(optuna.samplers.CmaEsSampler):
     def new_optimizer(self, transform: SearchSpaceTransform) -> Any:
         return self._init_optimizer(transform, optuna.study.StudyDirection.MINIMIZE)
 
-    def asked_again(self, optimizer: Any, number: int) -> Any:
-        """What the optimizer gives as trial `number`."""
-        optimizer._rng.seed(self._cma_rng.rng.randint(1, 2**16) + max(0, number))  # noqa: SLF001
+    def asked_again(self, optimizer: Any, number: int, seed: int) -> Any:
+        """What the optimizer gives as trial `number` in a sampler with this seed."""
+        optimizer._rng.seed(LazyRandomState(seed).rng.randint(1, 2**16) + max(0, number))  # noqa: SLF001
         return optimizer.ask()
 
     @property

@@ -11,6 +11,7 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
+from search.samplers.optuna.cmaes_sampler import EvolvedCmaEsSampler
 from search.space.space import Space
 from search.study import StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (
@@ -97,3 +98,20 @@ def test_a_late_trial_belongs_to_the_generation_of_its_number() -> None:
     )
     without = view.propose([], 30)
     assert view.propose([history[9], history[3]], 30) == propose(study, history, 30) != without
+
+
+@pytest.mark.parametrize("options", [{}, {"with_margin": True}], ids=str)
+def test_evolving_everything_again_takes_one_sampler_for_each_generation(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(NUMBERS, SamplerSpec(sampler="cmaes", options={"popsize": 10, **options}))
+    history = [observed(number, params, 1) for number, params in enumerate(of_paceline(study, 100))]
+    seeds, construct = list[int](), EvolvedCmaEsSampler.__init__
+
+    def note(sampler: EvolvedCmaEsSampler, *arguments: Any, seed: int, **others: Any) -> None:
+        seeds.append(seed)
+        construct(sampler, *arguments, seed=seed, **others)
+
+    monkeypatch.setattr(EvolvedCmaEsSampler, "__init__", note)
+    propose(study, history, 100)
+    assert len(seeds) == 9 + 1  # the first trial is in no generation, and one sampler proposes
