@@ -7,10 +7,10 @@ continuous space: corners, or a parent whose child is its copy.
 from collections.abc import Iterator
 
 import numpy as np
-from pydantic import JsonValue
 
 from search.problem import Observation
-from search.space.parameters import FloatParameter, Parameter, coded, on_step
+from search.space.configuration_key import Key, key_of
+from search.space.parameters import FloatParameter
 from search.space.space import Params, Space
 from search.space.unit_scale import from_unit, to_unit
 
@@ -22,16 +22,14 @@ NEARBY_DRAWS = 8
 DISTANCE = 0.1
 """The standard deviation of these draws from the repeated value, as a share of the parameter's range."""
 
-_Key = frozenset[tuple[str, object]]
-
 
 class DistinctProposals:
     """Knows the configurations that trials have, whatever their status; not those of earlier experiments."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._seed, self._size = space, seed, space.configurations.size
-        self._keys: dict[int, _Key] = {}
-        self._numbers: dict[_Key, set[int]] = {}
+        self._keys: dict[int, Key] = {}
+        self._numbers: dict[Key, set[int]] = {}
 
     def learn(self, observation: Observation) -> None:
         number = observation.number
@@ -39,7 +37,7 @@ class DistinctProposals:
             return
         if number in self._keys:
             self._forget(number)
-        key = self._keys[number] = self._key(observation.params)
+        key = self._keys[number] = key_of(self._space, observation.params)
         self._numbers.setdefault(key, set()).add(number)
 
     def instead_of(self, params: Params, number: int) -> Params:
@@ -88,12 +86,4 @@ class DistinctProposals:
             yield self._space.configurations.nearby({**params, name: value}, random.random)
 
     def _is_tried(self, params: Params, number: int) -> bool:
-        return bool(self._numbers.get(self._key(params), set()) - {number})
-
-    def _key(self, params: Params) -> _Key:
-        return frozenset((name, _place(self._space.root[name], value)) for name, value in params.items())
-
-
-def _place(parameter: Parameter, value: JsonValue) -> object:
-    """The same for equal values, and for those of a float with steps that differ only by rounding."""
-    return on_step(parameter, float(str(value))) if isinstance(parameter, FloatParameter) else coded(parameter, value)
+        return bool(self._numbers.get(key_of(self._space, params), set()) - {number})

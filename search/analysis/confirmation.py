@@ -4,6 +4,7 @@ The value for which a configuration was chosen is too good on average, because i
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,18 +34,18 @@ class Confirmed:
 
     @cached_property
     def mean(self) -> float | None:
-        """The mean; None without values. Equal values give exactly that value (no rounding)."""
-        if len(set(self.values)) < 2:  # noqa: PLR2004 - they do not vary
-            return next(iter(self.values), None)
-        return sum(value / self.n for value in self.values)  # the sum itself may be too large for a number
+        """The mean; None without values. Correctly rounded, so the same for the same values in any order."""
+        return float(statistics.mean(self.values)) if self.values else None
 
     @cached_property
     def standard_error(self) -> float | None:
-        """Standard error of the mean; None with fewer than two values or on overflow."""
-        if self.mean is None or self.n < 2:  # noqa: PLR2004 - no variance
+        """Standard error of the mean, the same in any order; None with fewer than two values or on overflow."""
+        if self.n < 2:  # noqa: PLR2004 - no variance
             return None
-        found = math.hypot(*(value - self.mean for value in self.values)) / math.sqrt(self.n * (self.n - 1))
-        return found if math.isfinite(found) else None
+        try:
+            return statistics.stdev(self.values) / math.sqrt(self.n)
+        except OverflowError:
+            return None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def begin_confirmation(session: Session, experiment: ExperimentRow, spec: Experi
     """
     if spec.confirm is None:
         return False
-    chosen = best_configurations(session, experiment, spec.confirm.top)
+    chosen = best_configurations(session, experiment, spec.space, spec.confirm.top)
     known = {(one.confirms, one.seed) for one in confirmations_of(session, [experiment.id])}
     missing = [
         (trial, seed)

@@ -1,7 +1,6 @@
 """Queries for an experiment's best trial or its Pareto front, among the feasible trials in a CONTENDERS status."""
 
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVarTuple
@@ -10,6 +9,8 @@ from sqlalchemy import CompoundSelect, Select, select, union_all
 from sqlalchemy.orm import Session
 
 from search.problem import Direction, sign_of
+from search.space.configuration_key import Key, key_of
+from search.space.space import Space
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.confirmations import confirmed_winners
@@ -43,11 +44,11 @@ def best_trials(session: Session, experiments: Sequence[ExperimentRow]) -> dict[
     return best | confirmed_winners(session, experiments)
 
 
-def best_configurations(session: Session, experiment: ExperimentRow, count: int) -> list[TrialRow]:
+def best_configurations(session: Session, experiment: ExperimentRow, space: Space, count: int) -> list[TrialRow]:
     """The best trials of the search with different params, best first."""
-    found: dict[str, int] = {}
+    found: dict[Key, int] = {}
     for number, params in _best_first(session, experiment):
-        found.setdefault(json.dumps(params, sort_keys=True), number)
+        found.setdefault(key_of(space, params), number)
         if len(found) == count:
             break
     return trials_by_number(session, experiment, list(found.values()))

@@ -101,6 +101,12 @@ def test_an_exhausted_grid_is_confirmed(service: Api) -> None:
     assert len(trials(service, name)) == 9
 
 
+def test_a_number_is_the_same_configuration_with_a_decimal_point_and_without(service: Api) -> None:
+    name = started(service, enqueue=[{"lr": 1}, {"lr": 1.0}, {"lr": 0.2}])
+    searched(service, name, [0.9, 0.95, 0.8, 0.1])
+    assert {one["confirms"] for one in confirmations(service, name)} == {1, 2}
+
+
 def test_a_configuration_that_was_tried_twice_is_confirmed_once(service: Api) -> None:
     name = started(service, enqueue=[{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}])
     searched(service, name, [0.9, 0.8, 0.7, 0.1])

@@ -1,8 +1,11 @@
 """Means of confirmations, their ranking, and the test of the lead."""
 
 import math
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from search.analysis.confirmation import Confirmed, Lead, lead_in, ranked, verdict_of
@@ -23,6 +26,26 @@ def test_the_value_that_a_configuration_was_chosen_for_is_in_no_mean() -> None:
     one = Confirmed(0, 1.0, (0.5,))
     assert (one.n, one.mean, one.standard_error) == (1, 0.5, None)
     assert Confirmed(0, 1.0, ()).mean is None
+
+
+@given(
+    values=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=6),
+    random=st.randoms(use_true_random=False),
+)
+def test_the_order_of_the_values_does_not_matter(values: list[float], random: Random) -> None:
+    one = Confirmed(0, 1.0, tuple(values))
+    other = Confirmed(1, 1.0, tuple(random.sample(values, len(values))))
+    assert (one.mean, one.standard_error) == (other.mean, other.standard_error)
+    assert one.mean is not None
+    assert min(values) <= one.mean <= max(values)
+
+
+def test_configurations_with_the_same_values_are_equal() -> None:
+    """The one that the search has found better comes first."""
+    first, second = Confirmed(0, 0.8, (0.82, 0.74, 0.71)), Confirmed(1, 0.9, (0.74, 0.71, 0.82))
+    ranking = ranked([first, second], "maximize")
+    assert [one.number for one in ranking] == [1, 0]
+    assert "0 ahead of trial 0" in verdict_of(ranking, lead(*ranking))
 
 
 def test_the_lead_is_tested_as_scipy_does() -> None:

@@ -1,0 +1,25 @@
+"""Keys by which equal configurations are found."""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from search.space.parameters import CategoricalParameter, FloatParameter, Parameter, on_step, position
+from search.space.space import Space
+
+Key = frozenset[tuple[str, object]]
+
+
+def key_of(space: Space, params: Mapping[str, JsonValue]) -> Key:
+    """The same for equal configurations, whose floats with steps may differ by rounding.
+
+    Also for those of a space before it was narrowed.
+    """
+    return frozenset((name, _place(space.root.get(name), value)) for name, value in params.items())
+
+
+def _place(parameter: Parameter | None, value: JsonValue) -> object:
+    if isinstance(parameter, FloatParameter):
+        return on_step(parameter, float(str(value)))
+    index = position(parameter.choices, value) if isinstance(parameter, CategoricalParameter) else None
+    return (isinstance(value, bool), value) if index is None else index
