@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
+from hashlib import sha256
 from itertools import accumulate
 from typing import Annotated, Literal, Self
 from zlib import crc32
@@ -11,6 +12,8 @@ from pydantic import Field, model_validator
 from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.rule import MAX_COUNT
 from search.early_stopping.rules.successive_halving import SuccessiveHalving
+
+CRC_RANGE = 2**32
 
 
 class Hyperband(SuccessiveHalving):
@@ -56,7 +59,7 @@ class Hyperband(SuccessiveHalving):
         if self.weighted and bracket is not None:
             return min(bracket, len(self.first_rungs) - 1)
         ends = _share_ends(self._bracket_count, self.reduction_factor)
-        position = crc32(f"hyperband_{number}".encode()) % ends[-1]
+        position = _position(number, ends[-1])
         return next(own for own, end in enumerate(ends) if position < end)
 
     def pool_of(self, number: int, bracket: int | None = None) -> int:
@@ -97,6 +100,12 @@ class Hyperband(SuccessiveHalving):
         while self.min_step * self.reduction_factor**count <= self.max_step:
             count += 1
         return count
+
+
+def _position(number: int, total: int) -> int:
+    """The trial's place among `total` shares. That of Optuna, except for totals beyond the range of a CRC-32."""
+    name = f"hyperband_{number}".encode()
+    return crc32(name) % total if total <= CRC_RANGE else int.from_bytes(sha256(name).digest(), "big") % total
 
 
 @cache

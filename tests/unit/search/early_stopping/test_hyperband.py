@@ -1,5 +1,11 @@
 """Hyperband stops the trials that Optuna prunes, within brackets."""
 
+import math
+from bisect import bisect_right
+from collections import Counter
+from itertools import accumulate
+from zlib import crc32
+
 import optuna
 import pytest
 from hypothesis import given
@@ -52,6 +58,25 @@ def test_a_trial_of_hyperband_is_compared_only_within_its_bracket() -> None:
         for verdict in said:
             assert verdict.compared_count == brackets[:number].count(bracket)
             assert f"of bracket {bracket}" in verdict.reason
+
+
+@pytest.mark.parametrize(("max_step", "is_beyond_crc32"), [(9, False), (3**18, False), (10**10, True), (2**53, True)])
+def test_each_bracket_gets_its_share_of_the_trials(max_step: int, *, is_beyond_crc32: bool) -> None:
+    """A CRC-32, as Optuna takes it, reaches only the first 2^32 of the shares, of which there may be more."""
+    rule, count = rule_of(rule="hyperband", max_step=max_step), 4000
+    assert isinstance(rule, Hyperband)
+    brackets = len(rule.first_rungs)
+    shares = [math.ceil(brackets * 3**s / (s + 1)) for s in reversed(range(brackets))]
+    found = Counter(rule.bracket_of(number) for number in range(count))
+    for bracket, share in enumerate(shares):
+        expected = count * share / sum(shares)
+        assert found[bracket] == pytest.approx(expected, abs=4 * math.sqrt(expected) + 1)
+    assert (sum(shares) > 2**32) == is_beyond_crc32
+    if not is_beyond_crc32:
+        ends = list(accumulate(shares))
+        assert [rule.bracket_of(number) for number in range(count)] == [
+            bisect_right(ends, crc32(f"hyperband_{number}".encode()) % ends[-1]) for number in range(count)
+        ]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
