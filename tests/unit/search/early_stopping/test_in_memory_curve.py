@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.analysis.replay import Completion, Event, RecordedReport, recorded_history, replay
-from search.early_stopping import Rule
+from search.analysis.replay import Completion, Event, RecordedReport, add_to_history, replay
+from search.early_stopping import InMemoryHistory, Rule
 from search.early_stopping.compared_metric import ComparedMetric
 from search.early_stopping.in_memory_curve import InMemoryCurve
 from search.problem import Direction
@@ -99,7 +99,9 @@ def replayed(rule: Rule, events: list[Event]) -> None:
 
 
 def recorded(rule: Rule, events: list[Event]) -> None:
-    assert len(recorded_history(rule, METRIC, events, {}).curves[1]) == STEPS
+    history = InMemoryHistory()
+    add_to_history(history, rule, METRIC, events, {})
+    assert len(history.curves[1]) == STEPS
 
 
 @pytest.mark.parametrize("run", [replayed, recorded])
