@@ -2,12 +2,15 @@
 
 
 def distinct_texts(*numbers: float) -> list[str]:
-    """Each number with six significant digits, or with as many more as it takes to tell different ones apart."""
+    """Each number with six significant digits, or with as many more as it takes to tell different ones apart.
+
+    If that takes all digits, as Python and JSON write them: 0.3, not 0.29999999999999999.
+    """
     for digits in range(6, 17):
         texts = [f"{number:.{digits}g}" for number in numbers]
         if len(set(texts)) == len(set(numbers)):
             return texts
-    return [f"{number:.17g}" for number in numbers]
+    return [repr(number) for number in numbers]
 
 
 def counted(count: float, noun: str) -> str:

@@ -20,6 +20,7 @@ LEASE_KEY_BYTES = 32
 MAX_PORT = 65_535
 
 PROBE_PREFIX = ".writable-"
+DATABASES = ("sqlite:", "postgresql:", "postgresql+")
 
 
 class BadSettings(Exception):
@@ -71,7 +72,7 @@ class Settings:
         mlflow_uri = env.get("PACELINE_MLFLOW_URI") or None
         return cls(
             data_dir=data_dir,
-            database_url=env.get("PACELINE_DATABASE_URL") or f"sqlite:///{data_dir / 'paceline.db'}",
+            database_url=_database_url(env.get("PACELINE_DATABASE_URL") or f"sqlite:///{data_dir / 'paceline.db'}"),
             storage=env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints"),
             host=env.get("PACELINE_HOST") or cls.host,
             port=_whole(env, "PACELINE_PORT", cls.port, most=MAX_PORT),
@@ -156,6 +157,15 @@ def _hosts(text: str) -> tuple[HostPattern, ...]:
         raise BadSettings(
             f"PACELINE_HOSTS must be hosts with commas between them, such as paceline.example,*.lab.example: {error}"
         ) from error
+
+
+def _database_url(url: str) -> str:
+    if not url.startswith(DATABASES):
+        raise BadSettings(
+            "PACELINE_DATABASE_URL must begin with sqlite:///, followed by a path, or with postgresql+psycopg://, not "
+            f"with {url.partition(':')[0]!r}"
+        )
+    return url
 
 
 def _advertised_url(text: str) -> str | None:

@@ -109,7 +109,8 @@ def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
     error = "" if first.standard_error is None else f", standard error {first.standard_error:.2g}"
     found = f"trial {first.number} has mean {first.mean:.6g} (n={first.n}{error})"
     if len(ranking) == 1:
-        return found
+        failed = f"; {first.failed_count} of its confirmations failed or broke a constraint"
+        return found + failed if first.failed_count else found
     second = ranking[1]
     if lead is None:
         return f"{found}; {_why_no_test(first, second)}"

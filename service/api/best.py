@@ -79,7 +79,9 @@ def _comes_after(experiment: ExperimentRow, key: tuple[float, int], last: tuple[
 def _none_yet(session: Session, experiment: ExperimentRow) -> NotFound:
     counts, nearest = counts_by_status(session, experiment.id), nearest_to_feasible(session, experiment)
     if nearest is None:
-        what = "completed with all of its constraints' metrics" if experiment.spec.get("constraints") else "completed"
+        with_all = ["constraints' metrics"] if experiment.spec.get("constraints") else []
+        with_all += ["objectives"] if len(experiment.spec["objectives"]) > 1 else []
+        what = f"completed with all of its {' and '.join(with_all)}" if with_all else "completed"
         return NotFound(f"no trial of experiment {experiment.name} has {what} yet", counts=counts)
     why = broken_constraints(spec_of(experiment), nearest)
     return NotFound(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from search.mistakes import Mistake, Path, shortened
-from service.errors import BadRequest, Invalid
+from service.errors import BadRequest, Invalid, TooLarge
 from service.specification.json_hooks import MAX_MISTAKES, integer, object_of_unique_names
 from service.specification.yaml_reader import MAX_DEPTH, read_yaml, too_deep
 from trainer.wire import is_storable_text
@@ -20,8 +20,8 @@ MAX_TEXT = 5_000_000
 def read_document(body: bytes, *, is_json: bool) -> Any:
     """The document of a JSON or YAML body; YAML is tried for what is not JSON, unless `is_json` is set.
 
-    Raises BadRequest for a body that cannot be parsed or is too large, Invalid for repeated names, for YAML's own types
-    and for values that cannot be stored. The time is linear in the size of the body.
+    Raises BadRequest for a body that cannot be parsed, TooLarge for one that is too large, Invalid for repeated names,
+    for YAML's own types and for values that cannot be stored. The time is linear in the size of the body.
     """
     try:
         document = json.loads(body, object_pairs_hook=object_of_unique_names, parse_int=integer)
@@ -37,7 +37,7 @@ def read_document(body: bytes, *, is_json: bool) -> Any:
 
 
 def check_values(document: Any) -> None:
-    """Raises BadRequest for a document that is too large or too deep, Invalid for values that cannot be stored."""
+    """Raises TooLarge, BadRequest for a document that is too deep, and Invalid for values that cannot be stored."""
     found: list[Mistake] = []
     characters, parts = 0, 1
     left: list[tuple[Path, Any]] = [((), document)]
@@ -71,8 +71,11 @@ def _inner(path: Path, value: dict[str, Any] | list[Any]) -> Iterator[tuple[Path
 
 def _check_size(parts: int, characters: int) -> None:
     if parts > MAX_PARTS or characters > MAX_TEXT:
-        message = f"the spec has more than {MAX_PARTS} values or {MAX_TEXT} characters with its aliases expanded"
-        raise BadRequest(message)
+        message = (
+            f"the body has more than {MAX_PARTS} names and values, or {MAX_TEXT} characters; YAML's aliases count as "
+            "what they stand for"
+        )
+        raise TooLarge(message, max_parts=MAX_PARTS)
 
 
 def _fault_in(value: Any) -> str | None:

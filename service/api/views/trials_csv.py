@@ -21,7 +21,10 @@ NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
 def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
-    """One line per trial, with objectives, constraints and parameters; a missing value is an empty cell."""
+    """One line per trial, with objectives, constraints and parameters; a missing value is an empty cell.
+
+    A parameter whose name another column has is `params.NAME`.
+    """
     params = sorted({name for trial in trials for name in trial.params})
     limited = [name for name in constraint_names(experiment) if name not in objective_names(experiment)]
     feasible = ["feasible"] if constraint_names(experiment) else []
@@ -29,7 +32,9 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
     writer = csv.writer(text)
     measured = [*objective_names(experiment), *limited, *feasible]
     times = ["started_at", "ended_at"]
-    header = ["number", "id", "status", *measured, "step", *params, "reason", *times, "checkpoint"]
+    others = ["number", "id", "status", *measured, "step", "reason", *times, "checkpoint"]
+    named = [f"params.{name}" if name in others else name for name in params]
+    header = ["number", "id", "status", *measured, "step", *named, "reason", *times, "checkpoint"]
     writer.writerow(map(_harmless, header))
     for trial in trials:
         writer.writerow(

@@ -22,10 +22,12 @@ def pin(context: Context, trial_id: str, step: int) -> CheckpointRow:
 def unpin(context: Context, trial_id: str, step: int) -> CheckpointRow:
     """Unpin a checkpoint; retention then treats it as any other of its trial. Raises as `pin`; a repeat is harmless.
 
-    If its trial has ended and has newer ones, it is removed now: no report follows that would replace it.
+    If its trial has ended and has newer ones, it is removed now, or when the trial has settled: no report follows that
+    would replace it.
     """
     row, experiment_id = _set_pin(context, trial_id, step, is_pinned=False)
-    remove_unneeded(context, experiment_id)
+    if remove_unneeded(context, experiment_id):
+        context.unpinned.add(experiment_id)
     with context.database.read() as session:
         return checkpoint_at(session, trial_id, step) or row
 

@@ -76,8 +76,8 @@ def _apply(
     if experiment.ended_at is None:
         if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
-        if has_ended_search(experiment) and _is_lifted(session, experiment, after, changes, now):
-            revive_experiment(session, experiment, at=now)
+        if has_ended_search(experiment) and _is_moved(experiment, before, after, changes):
+            _continue_search(session, experiment, after, now)
         advance_experiment(session, experiment, after, now)
     elif not _fields(changes) <= AFTER_THE_END:
         _reopen(session, experiment, after, now)
@@ -95,24 +95,39 @@ def _fields(changes: list[Difference]) -> set[str]:
 
 def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
     """Raises WrongState unless the new spec lifts the reason why the experiment ended and gives no other."""
-    state = f"experiment {experiment.name} is {experiment.status} ({experiment.end_reason})"
-    allowed = sorted(AFTER_THE_END)
-    facts = {"experiment_status": experiment.status, "end_reason": experiment.end_reason, "allowed": allowed}
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
-        raise WrongState(f"{state}, which is final; a new one can learn from its trials: {successor}", **facts)
+        raise _still_over(experiment, f", which is final; a new one can learn from its trials: {successor}")
+    _continue_search(session, experiment, spec, now)
+
+
+def _continue_search(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+    """Raises WrongState if it would end again."""
     if (remaining := _why_still_over(session, experiment, spec, now)) is not None:
-        raise WrongState(f"{state} and would end again immediately: {remaining}", **facts)
+        raise _still_over(experiment, f" and would end again immediately: {remaining}")
     revive_experiment(session, experiment, at=now)
 
 
-def _is_lifted(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, changes: list[Difference], now: datetime
+def _still_over(experiment: ExperimentRow, why: str) -> WrongState:
+    return WrongState(
+        f"experiment {experiment.name} is {experiment.status} ({experiment.end_reason}){why}",
+        experiment_status=experiment.status,
+        end_reason=experiment.end_reason,
+        allowed=sorted(AFTER_THE_END),
+    )
+
+
+def _is_moved(
+    experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, changes: list[Difference]
 ) -> bool:
-    """Whether the changes let a search continue of which the winners are being confirmed."""
+    """Whether the limit that has ended the search was moved while its winners are confirmed, so that it may go on.
+
+    A lower `max_trials` only leaves fewer confirmations.
+    """
     limit = LIMITS_OF_SEARCH.get(experiment.end_reason)
-    is_moved = limit is not None and any(one.field.startswith(limit) for one in changes)
-    return is_moved and _why_still_over(session, experiment, spec, now) is None
+    is_changed = limit is not None and any(one.field.startswith(limit) for one in changes)
+    is_lowered = after.limits.max_trials < before.limits.max_trials
+    return is_changed and not (experiment.end_reason == EndReason.MAX_TRIALS and is_lowered)
 
 
 def _why_still_over(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> str | None:
@@ -123,6 +138,9 @@ def _why_still_over(session: Session, experiment: ExperimentRow, spec: Experimen
     if end is None:
         return None
     advice = f"; to continue it, change {REVIVED_BY[end.reason]}" if end.reason in REVIVED_BY else ""
+    if end.reason is EndReason.MAX_TRIALS and spec.confirm is not None:
+        least = experiment.trial_count + spec.confirm.trial_count + 1
+        advice = f"; to continue it, set limits.max_trials to at least {least}: confirmations count, too"
     return f"{end.reason}: {end.detail}{advice}"
 
 

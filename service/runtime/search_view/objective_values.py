@@ -15,12 +15,15 @@ def missing_objectives(spec: ExperimentSpec, trial: TrialRow) -> list[str]:
 
 
 def targets_reached(spec: ExperimentSpec, trial: TrialRow) -> str | None:
-    """Return a sentence if the trial is feasible and has reached all targets of the spec, else None."""
+    """Return a sentence if the trial is feasible and has reached all targets of the spec, else None.
+
+    Only when it has reported all objectives, also those without a target: it ends then, and would have no result.
+    """
     wanted = [one for one in spec.objectives if one.target is not None]
-    if not wanted or (spec.constraints and trial.violation != 0):
+    if not wanted or missing_objectives(spec, trial) or (spec.constraints and trial.violation != 0):
         return None
     known = newest_values(spec, trial)
-    if not all(one.metric in known and one.is_reached_by(known[one.metric]) for one in wanted):
+    if not all(one.is_reached_by(known[one.metric]) for one in wanted):
         return None
     return " and ".join(f"{one.metric} {known[one.metric]:g} reached the target {one.target:g}" for one in wanted)
 

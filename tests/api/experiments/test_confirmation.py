@@ -176,8 +176,11 @@ def patched(service: Api, name: str, max_trials: int, status: int = 200) -> Any:
 def test_a_search_continues_when_its_limit_is_raised_while_winners_are_confirmed(service: Api) -> None:
     name = started(service)
     searched(service, name)
-    patched(service, name, 16)
-    assert shown(service, name)["end_reason"] == "max_trials", "6 more are kept for confirmations: no room yet"
+    problem = patched(service, name, 16, 409)  # 6 trials confirm, and 6 more are kept for confirmations
+    assert "set limits.max_trials to at least 17: confirmations count, too" in problem["detail"]
+    assert shown(service, name)["spec"]["limits"]["max_trials"] == 10
+    patched(service, name, 17)
+    assert shown(service, name)["end_reason"] is None
     patched(service, name, 18)
     assert shown(service, name)["end_reason"] is None
     confirmed(service, name, {1: [0.6, 0.61, 0.62], 3: [0.79, 0.8, 0.81]})

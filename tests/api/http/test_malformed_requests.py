@@ -176,8 +176,11 @@ def test_yaml_aliases_cannot_expand_without_limit(service: Api) -> None:
     merges = "a0: &a0 {x: 1, y: 2, z: 3}\n" + "".join(
         f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 9)
     )
-    for body in (bomb, merges, "a: &a [*a]\n", "[" * 200_000, "- " * 100_000):
+    for body in (merges, "a: &a [*a]\n", "[" * 200_000, "- " * 100_000):
         assert service.post("/v1/experiments", 400, content=body)["type"] == "urn:paceline:error:bad-request"
+    for body in (bomb, json.dumps([0] * 200_001)):
+        problem = service.post("/v1/experiments", 413, content=body)
+        assert (problem["type"], problem["max_parts"]) == ("urn:paceline:error:too-large", 200_000)
 
 
 def test_json_is_parsed_without_a_content_type(service: Api) -> None:

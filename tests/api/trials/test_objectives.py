@@ -141,7 +141,7 @@ def test_infeasible_trials_are_not_on_the_front(service: Api) -> None:
 @pytest.mark.parametrize("objectives", [TWO[1:], TWO])
 def test_while_no_trial_is_feasible_the_nearest_one_is_named(service: Api, objectives: list[dict[str, str]]) -> None:
     name = service.create(objectives=objectives, constraints=[*SMALL, {"metric": "loss", "max": 5}])["name"]
-    assert "has completed with all of its constraints' metrics yet" in best_missing(service, name)["detail"]
+    assert "has completed with all of its constraints' metrics" in best_missing(service, name)["detail"]
     for loss, size in [(9, 12), (5, 11.5), (4, 30)]:
         ran(service, name, accuracy=0.5, loss=loss, size=size)
     problem = best_missing(service, name)
@@ -178,6 +178,29 @@ def test_one_feasible_trial_must_reach_the_targets_of_all_objectives(service: Ap
     assert answer["decision"] == "stop"
     assert answer["reason"] == "loss 0.05 reached the target 0.1 and accuracy 0.95 reached the target 0.9"
     assert service.get(f"/v1/experiments/{name}")["end_reason"] == "target_reached"
+
+
+def test_a_target_ends_the_search_only_when_its_trial_has_reported_all_objectives(service: Api) -> None:
+    name = service.create(objectives=[TWO[0] | {"target": 0.1}, TWO[1]])["name"]
+    held = service.ask(name)
+    assert held
+    assert held.report(loss=0.05)["decision"] == "continue"
+    assert held.report(accuracy=0.9)["decision"] == "stop"
+    held.finish("stopped")
+    assert (held.shown()["status"], held.shown()["values"]) == ("completed", {"loss": 0.05, "accuracy": 0.9})
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "target_reached"
+    assert [one["id"] for one in service.get(f"/v1/experiments/{name}/best")["items"]] == [held.trial]
+
+
+def test_the_table_names_each_column_once(service: Api) -> None:
+    space = {one: {"type": "float", "low": 0, "high": 1} for one in ("step", "number", "loss", "lr")}
+    name = service.create(space=space, objectives=TWO[:1])["name"]
+    params = ran(service, name, loss=0.5)["params"]
+    [row] = csv.DictReader(io.StringIO(service.http.get(f"/v1/experiments/{name}/trials?format=csv").text))
+    assert (row["step"], row["number"], row["loss"]) == ("1", "0", "0.5")
+    assert {one: float(row[one]) for one in ("params.step", "params.number", "params.loss", "lr")} == {
+        ("lr" if one == "lr" else f"params.{one}"): value for one, value in params.items()
+    }
 
 
 def test_the_table_has_a_column_for_each_objective_and_constraint(service: Api) -> None:

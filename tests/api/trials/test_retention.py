@@ -313,6 +313,26 @@ def test_an_unpinned_checkpoint_of_an_ended_trial_is_removed_if_there_are_newer_
     assert held.shown()["checkpoint"]["uri"] == second
 
 
+def test_a_checkpoint_that_is_unpinned_right_after_its_trials_end_is_removed_later(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(hours=1))
+    an_experiment(service, None)
+    held = start(service)
+    first = save(held, 0.1)
+    service._call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
+    save(held, 0.2)
+    held.finish()
+    assert service._call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)["removed_at"] is None
+    loop = CheckpointRetention(service.app.state.context)
+    loop.run_once()
+    assert not deletions(service)
+    monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(0))
+    loop.run_once()
+    assert set(deletions(service)) == {first}
+    assert not service.app.state.context.unpinned
+
+
 def test_a_trial_that_has_only_just_ended_keeps_its_checkpoints_for_a_moment(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,12 @@ def test_failures_come_before_means_and_the_lower_number_decides_between_equals(
     )
 
 
+def test_failed_confirmations_of_an_only_configuration_are_named() -> None:
+    fails = Confirmed(2, 0.9, (0.5, 0.5), failed_count=1)
+    assert verdict_of([fails], None).endswith("; 1 of its confirmations failed or broke a constraint")
+    assert "failed" not in verdict_of([A], None)
+
+
 def test_a_lead_needs_two_values_of_both() -> None:
     single = Confirmed(2, 0.9, (0.5,))
     assert lead_in([A], "maximize") is None
