@@ -62,6 +62,18 @@ def test_a_chart_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.Monk
     assert {path.stem for path in made} == {"parallel_coordinate", "slices", "learning_curves"}
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_importances_of_a_chart_are_those_of_the_api() -> None:
+    from service.mirror.charts.importance_plot import importances  # noqa: PLC0415 - Matplotlib takes a second
+
+    data = chart_data(24)
+    trials = [one.model_copy(update={"params": {**one.params, "layers": 1}}) for one in data.trials]
+    values = {one.number: float(one.number) for one in trials}
+    assert importances(data.model_copy(update={"trials": trials}), values, "minimize") == {"lr": 1.0, "layers": 0.0}
+    few = {number: values[number] for number in [*values][:9]}
+    assert importances(data, few, "minimize") == {}
+
+
 def one_objective(count: int) -> list[ChartTrial]:
     return [one.model_copy(update={"values": (one.values or [])[:1]}) for one in chart_data(count).trials]
 

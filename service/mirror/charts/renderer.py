@@ -18,17 +18,17 @@ from typing import Any
 import matplotlib as mpl
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
 from search.analysis.importance import MIN_TRIALS
-from search.problem import Direction, sign_of
+from search.problem import Direction
 from search.samplers.optuna.conversion import distribution_of, frozen_trial
 from search.samplers.optuna.frozen_study import frozen_study
 from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Space
 from service.mirror.charts.data import ChartData, ChartTrial
+from service.mirror.charts.importance_plot import importances, plot_importances
 from service.mirror.charts.score_plots import note_on_scores, plot_scores
 
 MIN_TRIALS_TO_COMPARE = 2
@@ -90,11 +90,10 @@ def _objective_charts(
     yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, **shown)
     yield f"slices{suffix}", partial(plots.plot_slice, study, **shown)
     if count >= MIN_TRIALS:
-        # PED-ANOVA explains low values of the target.
-        sign = sign_of("maximize" if data.by_score else data.directions[index])
-        minimized = {**shown, **({"target": lambda trial: sign * trial.values[index]} if several else {})}
-        evaluator = PedAnovaImportanceEvaluator()
-        yield f"importance{suffix}", partial(plots.plot_param_importances, study, evaluator=evaluator, **minimized)
+        values = {one.number: known[index] for one in data.trials if (known := _shown_values(data, one)) is not None}
+        found = importances(data, values, "maximize" if data.by_score else data.directions[index])
+        if found:
+            yield f"importance{suffix}", partial(plot_importances, found, shown["target_name"])
 
 
 def _plot_curves(data: ChartData) -> None:

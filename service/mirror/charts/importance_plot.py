@@ -1,0 +1,30 @@
+"""The importance of parameters as a chart: the same numbers as in the API."""
+
+from collections.abc import Mapping
+
+from matplotlib import pyplot as plt
+
+from search.analysis.importance import Measured, importance_of, sampled
+from search.analysis.importance_evaluators import Evaluator
+from search.problem import Direction
+from search.space.space import Space
+from service.mirror.charts.data import ChartData
+
+EVALUATOR: Evaluator = "ped_anova"
+
+
+def importances(data: ChartData, values: Mapping[int, float], direction: Direction) -> dict[str, float]:
+    """By parameter, the largest first; empty if they cannot be told. `values`, by trial number, are judged."""
+    chosen = set(sampled([*values], EVALUATOR))
+    measured = [Measured(one.number, one.params, values[one.number]) for one in data.trials if one.number in chosen]
+    return importance_of(Space.model_validate(data.space), direction, measured, EVALUATOR).parameters
+
+
+def plot_importances(found: Mapping[str, float], target: str) -> None:
+    _, axes = plt.subplots()
+    names = [*found][::-1]
+    bars = axes.barh(names, [found[name] for name in names])
+    axes.bar_label(bars, fmt="%.2f", padding=3)
+    axes.margins(x=0.1)
+    axes.set_xlabel(f"importance for {target} (PED-ANOVA; the sum is 1)")
+    axes.set_title("Importance of parameters")
