@@ -21,7 +21,7 @@ def importances(data: ChartData, values: Mapping[int, float], direction: Directi
 
 
 def plot_importances(found: Mapping[str, float], target: str) -> None:
-    _, axes = plt.subplots()
+    _, axes = plt.subplots(figsize=(7, max(4, 0.3 * len(found))))
     names = [*found][::-1]
     bars = axes.barh(names, [found[name] for name in names])
     axes.bar_label(bars, fmt="%.2f", padding=3)
