@@ -161,9 +161,11 @@ def _hosts(text: str) -> tuple[HostPattern, ...]:
 
 def _database_url(url: str) -> str:
     if not url.startswith(DATABASES):
+        scheme, mark, _ = url.partition("://")
+        found = f"not with {scheme}://" if mark else "and has no scheme"  # the rest may hold a password
         raise BadSettings(
-            "PACELINE_DATABASE_URL must begin with sqlite:///, followed by a path, or with postgresql+psycopg://, not "
-            f"with {url.partition(':')[0]!r}"
+            "PACELINE_DATABASE_URL must begin with sqlite:///, followed by a path, or with postgresql+psycopg://, "
+            f"{found}"
         )
     return url
 

@@ -50,6 +50,7 @@ class LeaseExpiry:
         began = self._clock()
         is_set_forward = self._is_database_clock_set_forward(began)
         if is_set_forward or self._last_pass_at is None or self._may_have_missed_heartbeats(self._last_pass_at):
+            self._last_pass_at = None  # until it has succeeded
             self._reachable_since = extend_all_leases(self._context)
         reachability = Reachability(self._reachable_since, still=lambda: not self._may_have_missed_heartbeats(began))
         steps = (expire_leases, expire_agent_names, enforce_time_limits)

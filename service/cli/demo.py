@@ -23,7 +23,7 @@ from service.stack.state_file import read_state
 SPEC = Path("examples/digits/experiment.yaml")
 STOP_SECONDS = 60
 OUTAGE_SECONDS = 30
-"""How long the service may not answer before the demo ends: the stack starts a killed one again at once."""
+"""How long the service may not answer before the demo ends: the stack starts a killed one again immediately."""
 
 _STOPPED = "Stopped. To look at the results again: paceline up --data-dir {data_dir}"
 

@@ -270,6 +270,20 @@ def test_no_lease_runs_out_because_the_clock_of_the_database_is_set_forward(
     assert loop.run_once() == 1
 
 
+def test_leases_are_extended_after_a_first_try_has_failed(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, loop = an_assignment(context), LeaseExpiry(context)
+    loop.run_once()
+    let_pass(context, OVER_A_LEASE)
+    ahead = timedelta(seconds=OVER_A_LEASE)
+    monkeypatch.setattr("service.background.lease_expiry.database_now", lambda session: database_now(session) + ahead)
+    with monkeypatch.context() as failing:
+        failing.setattr("service.background.lease_expiry.extend_all_leases", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            loop.run_once()
+    assert loop.run_once() == 0
+    assert trial_of(context, held).status == "running"
+
+
 def test_leases_run_out_although_another_piece_of_the_loop_fails(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,30 @@ def test_a_population_started_without_max_step_continues_after_the_upgrade(tmp_p
     database.close()
 
 
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("a user stopped it", "user"),
+        ("the experiment ended: max_seconds", "experiment_ended"),
+        ("paused at step 3 when the experiment ended: user", "experiment_ended"),
+        ("the client that ran it stopped it", None),
+    ],
+)
+def test_the_upgrade_tells_why_trials_were_stopped_that_did_not_run(
+    database_url: str, reason: str, cause: str | None
+) -> None:
+    database = Database(database_url)
+    with database.engine.begin() as connection:
+        command.downgrade(config(connection), "0010")
+        for statement in OLD_ROWS.split(";"):
+            connection.execute(text(statement))
+        connection.execute(text("update trials set status = 'stopped', reason = :reason"), {"reason": reason})
+    upgrade(database)
+    with database.engine.connect() as connection:
+        assert connection.execute(text("select stop_cause from trials")).scalar_one() == cause
+    database.close()
+
+
 @pytest.mark.parametrize(("milestone", "pool"), [(3, 2), (9, 0)], ids=["as it reached it", "where there was one"])
 def test_the_upgrade_puts_paused_trials_into_their_pools(database_url: str, milestone: int, pool: int) -> None:
     database = Database(database_url)

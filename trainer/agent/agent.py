@@ -258,23 +258,30 @@ class Agent:
     def leave(self) -> None:
         """Release the name, if the service answers in time, give the last claim back, and make no further call.
 
-        In this order, because the service then answers a claim that waits.
+        In this order, because the service then answers a claim that waits. One that it receives only after the release
+        takes the name again, so that is released then.
         """
         self._stopping.set()
+        claims = self._claim_call is not None and not self._claim_call.done()
         beside_the_claim = ThreadPoolExecutor(max_workers=1)
-        wait([beside_the_claim.submit(self._release_name)], LEAVE_SECONDS)
+        released = beside_the_claim.submit(self._release_name)
+        wait([released], LEAVE_SECONDS)
         beside_the_claim.shutdown(wait=False)
         self._give_last_claim_back()
+        if claims and released.done() and released.result():
+            self._release_name()
         self._calls.shutdown(wait=False, cancel_futures=True)
 
-    def _release_name(self) -> None:
+    def _release_name(self) -> bool:
+        """Return whether the service has answered."""
         try:
             client = ServiceClient(self._addresses, self._token)  # the other one may be in use
             client.post(f"{self._path}/leave", self._instance, read_seconds=LEAVE_SECONDS)
         except (CallRefused, ServiceUnreachable) as problem:
             logger.info("this agent's name could not be released; its lease will expire: %s", problem)
-        else:
-            self._liveness_lock.release()
+            return False
+        self._liveness_lock.release()
+        return True
 
     def _audit_attempts(self) -> None:
         """Find the attempts that the service believes to run here and no slot runs."""

@@ -1,4 +1,4 @@
-"""The importance of parameters as a chart: the same numbers as in the API."""
+"""The importance of parameters as a chart: of up to 1,000 trials the same numbers as in the API."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ EVALUATOR: Evaluator = "ped_anova"
 
 
 def importances(data: ChartData, values: Mapping[int, float], direction: Direction) -> dict[str, float]:
-    """By parameter, the largest first; empty if there are too few trials. They are judged by `values`, by trial number."""
+    """By parameter, the largest first; empty if there are too few trials. `values` by number judge the trials."""
     chosen = set(sampled([*values], EVALUATOR))
     measured = [Measured(one.number, one.params, values[one.number]) for one in data.trials if one.number in chosen]
     return importance_of(Space.model_validate(data.space), direction, measured, EVALUATOR).parameters

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from search.early_stopping import Release
-from service.domain.statuses import TrialStatus
+from service.domain.statuses import StopCause, TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.exploit import exploit
 from service.operations.transitions import move_trial
@@ -65,6 +65,8 @@ def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: da
     to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
     for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
         why = f"paused at step {trial.paused_milestone} when the experiment ended: {reason}"
+        if to is TrialStatus.STOPPED:
+            trial.stop_cause = StopCause.EXPERIMENT_ENDED
         move_trial(session, experiment, trial, to, reason=why, at=now)
 
 

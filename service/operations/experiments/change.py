@@ -22,6 +22,7 @@ from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
+from service.store.trials.confirmations import confirmations_of
 from service.store.trials.trials import trials_with_values
 
 AFTER_THE_END = {"tags", "priority", "checkpoints"}
@@ -76,7 +77,8 @@ def _apply(
     if experiment.ended_at is None:
         if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
-        if has_ended_search(experiment) and _is_moved(experiment, before, after, changes):
+        is_moved = has_ended_search(experiment) and _is_moved(experiment, before, after, changes)
+        if is_moved and not _lets_confirmations_run(session, experiment, after, now):
             _continue_search(session, experiment, after, now)
         advance_experiment(session, experiment, after, now)
     elif not _fields(changes) <= AFTER_THE_END:
@@ -128,6 +130,14 @@ def _is_moved(
     is_changed = limit is not None and any(one.field.startswith(limit) for one in changes)
     is_lowered = after.limits.max_trials < before.limits.max_trials
     return is_changed and not (experiment.end_reason == EndReason.MAX_TRIALS and is_lowered)
+
+
+def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:
+    """Whether `max_trials`, which was too low for all confirmations of the winners, now has room for more of them."""
+    if spec.confirm is None or _why_still_over(session, experiment, spec, now) is None:
+        return False
+    are_missing = len(confirmations_of(session, [experiment.id])) < spec.confirm.trial_count
+    return are_missing and spec.limits.max_trials > experiment.trial_count
 
 
 def _why_still_over(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> str | None:

@@ -110,6 +110,7 @@ def _resume_or_begin_ending(
 def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
     cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
     for trial in trials_with(session, experiment.id, TrialStatus.QUEUED):
+        trial.stop_cause = cause
         move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {reason}", at=now)
     end_paused(session, experiment, reason, now)
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):

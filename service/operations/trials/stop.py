@@ -21,6 +21,7 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
         experiment, trial = locked_trial(session, trial_id)
         now = database_now(session)
         if trial.status in (TrialStatus.QUEUED, TrialStatus.PAUSED):
+            trial.stop_cause = StopCause.USER
             move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=_REASON, at=now)
             advance_experiment(session, experiment, spec_of(experiment), now)
         elif trial.status == TrialStatus.RUNNING:

@@ -19,15 +19,16 @@ _CONTENDING = and_(
 
 
 def ran_to_its_end(trial: TrialRow) -> bool:
-    """Whether the trial's newest values are its result: it ended by itself, or by a limit in time."""
-    is_own_end = trial.stop_cause in {None, StopCause.MAX_TRIAL_SECONDS}
+    """Whether the trial's newest values are its result: it ended by itself, or by a limit in time after a report."""
+    is_own_end = trial.stop_cause in {None, StopCause.MAX_TRIAL_SECONDS} and trial.value is not None
     return trial.status == TrialStatus.COMPLETED or (trial.status == TrialStatus.STOPPED and is_own_end)
 
 
 def have_run_to_their_ends() -> ColumnElement[bool]:
     """The condition for trials of which `ran_to_its_end` is true."""
     is_own_end = or_(TrialRow.stop_cause.is_(None), TrialRow.stop_cause == StopCause.MAX_TRIAL_SECONDS)
-    return or_(TrialRow.status == TrialStatus.COMPLETED, and_(TrialRow.status == TrialStatus.STOPPED, is_own_end))
+    has_result = and_(TrialRow.status == TrialStatus.STOPPED, is_own_end, TrialRow.value.is_not(None))
+    return or_(TrialRow.status == TrialStatus.COMPLETED, has_result)
 
 
 def newest_ends(

@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from service.store.tables import TrialRow
+from service.store.trials.ended_trials import ran_to_its_end
 from tests.conftest import Api, Held
 
 pytestmark = pytest.mark.slow
@@ -47,6 +50,39 @@ def test_a_trial_that_a_user_stops_has_no_result(service: Api) -> None:
         service.post(f"/v1/trials/{held.trial}/stop")
         held.finish("stopped")
     assert service.get(f"/v1/experiments/{name}/importance")["reason"]
+
+
+def test_trials_that_are_stopped_while_they_are_queued_or_paused_have_no_result(service: Api) -> None:
+    rule = {"rule": "asha", "min_step": 1, "promote": True, "reduction_factor": 3}
+    name = service.create(early_stopping=rule, limits={"max_trials": 30, "parallelism": 30})["name"]
+    held = [one for one in (service.ask(name) for _ in range(4)) if one]
+    paused = [one for one in held if one.report(accuracy=0.5)["decision"] == "stop"]
+    assert len(paused) > 2
+    for one in held:
+        one.finish("stopped" if one in paused else "completed")
+    for one in paused[:2]:  # by a user
+        service.post(f"/v1/trials/{one.trial}/stop")
+    lost = service.ask(name)
+    assert lost
+    lost.report(accuracy=0.1)
+    lost.fail("lost")
+    service.post(f"/v1/experiments/{name}/stop")
+    with service.app.state.context.database.read() as session:
+        trials = session.scalars(select(TrialRow)).all()
+    ended = {trial.status for trial in trials if not ran_to_its_end(trial)}
+    assert ended == {"stopped", "pruned"}
+    assert all(trial.status == "completed" for trial in trials if ran_to_its_end(trial))
+
+
+def test_a_queued_trial_that_is_stopped_does_not_keep_failures_from_ending_the_experiment(service: Api) -> None:
+    name = service.create(enqueue=[{"lr": 0.1}], limits={"max_trials": 20, "parallelism": 1})["name"]
+    [queued] = service.get(f"/v1/experiments/{name}/trials")["items"]
+    service.post(f"/v1/trials/{queued['id']}/stop")
+    for _ in range(5):
+        held = service.ask(name)
+        assert held
+        held.fail()
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "too_many_failures"
 
 
 def test_a_confirmation_that_ends_by_its_time_limit_and_is_infeasible_counts_against_its_configuration(

@@ -114,7 +114,8 @@ def test_settings_that_are_not_numbers_are_named() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("PACELINE_DATABASE_URL=mysql://me:hunter2@db/x", "must begin with sqlite:///.*, not with 'mysql'"),
+        ("PACELINE_DATABASE_URL=mysql://me:hunter2@db/x", "must begin with sqlite:///.*, not with mysql://$"),
+        ("PACELINE_DATABASE_URL=host=db password=hunter2", "must begin with sqlite:///.*, and has no scheme$"),
         ("PACELINE_PORT=inf", "must be a number, not 'inf'"),
         ("PACELINE_PORT=8000.5", "must be a whole number up to 65535, not '8000.5'"),
         ("PACELINE_PORT=70000", "must be a whole number up to 65535, not '70000'"),

@@ -1,5 +1,6 @@
 """Two agents of one name: the second waits, takes over when the first is dead, and leaves a living one alone."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from service.operations.agents import registration
+from service.runtime.context import Context
 from service.settings import Settings
 from tests.conftest import Api, changed, running
 from tests.trainer.agent.test_agent_liveness_lock import in_a_container
@@ -21,6 +24,7 @@ from tests.trainer.agent.test_agent_shutdown import NoSlots
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from trainer.agent.process_identity import instance_of, is_dead
+from trainer.wire import Claim, Instance
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -132,6 +136,42 @@ def test_an_agent_that_ends_releases_its_name(settings: Settings, monkeypatch: p
         claim(api, ELSEWHERE, 204)
         api.post("/v1/agents/one/leave", 204, json=instance_of(os.getpid()))
         claim(api, instance_of(os.getpid()), 409)
+
+
+def test_a_claim_that_the_service_receives_after_the_agent_has_left_keeps_no_name(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.agent import agent  # noqa: PLC0415 - heavy
+
+    claims, late, left, stop = itertools.count(), threading.Event(), threading.Event(), threading.Event()
+    register, release = registration.register_agent, registration.release_name
+
+    def register_late(context: Context, name: str, message: Claim) -> None:
+        if message.instance and message.instance.pid == os.getpid() and next(claims):
+            late.set()
+            left.wait(PATIENCE_SECONDS)
+        register(context, name, message)
+
+    def release_and_tell(context: Context, name: str, instance: Instance) -> None:
+        release(context, name, instance)
+        left.set()
+
+    monkeypatch.setattr(registration, "register_agent", register_late)
+    monkeypatch.setattr(registration, "release_name", release_and_tell)
+    monkeypatch.setattr(agent, "connect", lambda *_arguments: None)
+    monkeypatch.setattr(agent, "ray", SimpleNamespace(shutdown=lambda: None))
+    monkeypatch.setattr(agent, "SlotPool", lambda *_arguments, **_options: Watched())
+    monkeypatch.setattr(agent, "LEAVE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(agent, "LAST_CLAIM_SECONDS", PATIENCE_SECONDS)
+    with running(settings) as api:
+        first = threading.Thread(
+            target=agent.run_agent, args=(str(api.http.base_url), "one", ""), kwargs={"stop": stop}
+        )
+        first.start()
+        assert late.wait(PATIENCE_SECONDS)
+        stop.set()
+        first.join(PATIENCE_SECONDS)
+        claim(api, ELSEWHERE, 204)
 
 
 def test_an_agent_takes_the_name_of_one_whose_container_was_killed(
