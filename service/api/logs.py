@@ -100,10 +100,12 @@ async def _followed(context: Context, trial: str, state: _State, open_log: Calla
 
 async def _begun(context: Context, trial: str, state: _State) -> _State:
     """Wait for the first attempt of a trial, for the trial's end, or for the service to shut down."""
+    had_none = not state.number
     while not state.number and state.is_live and not context.stopping.is_set():
         await asyncio.sleep(POLL_SECONDS)
         state = await run_in_threadpool(_state, context, trial, None)
-    return state
+    is_later = had_none and state.number > 1  # the first one has ended already
+    return await run_in_threadpool(_state, context, trial, 1) if is_later else state
 
 
 def _state(context: Context, trial: str, attempt: int | None) -> _State:

@@ -21,9 +21,10 @@ class Limits:
 class Progress:
     """The state of an experiment's trials.
 
-    `created` counts all of them. `any_started`: at least one has reported. `any_succeeded`: at least one completed, was
-    pruned or is paused. `any_outlasts`: a running trial has reported, and is older than the newest of the failed ones
-    that `repeated_failure` is about. `any_in_first_attempt`: at least one runs its first attempt now.
+    `created` counts all of them. `any_started`: at least one has reported. `any_succeeded`: at least one completed, ran
+    until its own time limit, was pruned or is paused. `any_outlasts`: a running trial has reported, and is older than
+    the newest of the failed ones that `repeated_failure` is about. `any_in_first_attempt`: at least one runs its first
+    attempt now.
     """
 
     created: int
