@@ -146,8 +146,9 @@ class Settings:
 
 
 def without_password(text: str) -> str:
-    """A URL, or a text with URLs in it, without passwords, so that it may be shown."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
+    """A URL, or a text with URLs in it, without passwords, so that it may be shown. A password may have a slash."""
+    text = re.sub(r"//(?:[^/@\s:]*:[^@\s]*|[^/@\s]*)@", "//", text)
+    return re.sub(r"([?&]password)=[^&\s]+", r"\1=***", text)
 
 
 def _hosts(text: str) -> tuple[HostPattern, ...]:

@@ -6,6 +6,7 @@ mirror.
 
 import gzip
 import json
+import os
 import shutil
 import tarfile
 import tempfile
@@ -33,6 +34,7 @@ FORMAT = 1
 MANIFEST, DATABASE, FILES = "manifest.json", "database", "files"
 """The members of the archive; `files/` has what was in the data directory."""
 
+ARCHIVE = "archive"
 PIECE_BYTES = 1_000_000
 
 
@@ -65,15 +67,16 @@ def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
         raise BackupFailed(f"{file} exists already; nothing was written")
     with _opened(settings) as database, _folder_beside(file) as folder:
         check_exists(database)
+        _check_data_directory(settings)
         manifest = Manifest.of(database, now)
         copy_database(database, folder / DATABASE)
         (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2))
-        with tarfile.open(folder / file.name, "w:gz", compresslevel=6) as archive:
+        with tarfile.open(folder / ARCHIVE, "w:gz", compresslevel=6) as archive:
             for name in (MANIFEST, DATABASE):
                 archive.add(folder / name, name)
             for path in _files(settings):
                 _add(archive, path, f"{FILES}/{path.relative_to(settings.data_dir)}")
-        (folder / file.name).rename(file)
+        (folder / ARCHIVE).rename(file)
     return manifest
 
 
@@ -95,6 +98,15 @@ def restore(settings: Settings, file: Path) -> Manifest:
     return manifest
 
 
+def _check_data_directory(settings: Settings) -> None:
+    """Without the key of the lease tokens it is not that of a service."""
+    if not (settings.data_dir / LEASE_KEY_FILE).is_file():
+        raise BackupFailed(
+            f"{settings.data_dir} is not the data directory of a service: it has no file {LEASE_KEY_FILE}. Set "
+            "PACELINE_DATA_DIR as the service has it; nothing was written"
+        )
+
+
 def _files(settings: Settings) -> Iterator[Path]:
     """All files of the data directory that belong to a backup.
 
@@ -102,7 +114,7 @@ def _files(settings: Settings) -> Iterator[Path]:
     """
     yield settings.data_dir / LEASE_KEY_FILE
     for directory in (settings.packages_dir, settings.logs_dir):
-        files = (path for path in directory.rglob("*") if path.is_file())
+        files = (Path(folder, name) for folder, _, names in os.walk(directory) for name in names)
         kept = (one for one in files if one.suffix != PART_SUFFIX and not one.name.startswith(PROBE_PREFIX))
         yield from sorted(kept, key=lambda path: (path.suffix != STATE_SUFFIX, path))
 
@@ -138,6 +150,8 @@ def _unpack(file: Path, folder: Path, database: Database) -> Manifest:
             while content.read(PIECE_BYTES):  # to the end, where the checksum is
                 pass
         manifest = Manifest(**json.loads((folder / MANIFEST).read_bytes()))
+        if not ((folder / DATABASE).is_file() and (folder / FILES).is_dir()):
+            raise ValueError(f"it lacks {DATABASE} or {FILES}")  # noqa: TRY301 - told as the others are
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, TypeError) as error:
         raise BackupFailed(f"{file} is not a whole backup of Paceline ({error}); nothing was changed") from error
     if manifest.format > FORMAT or manifest.revision > newest_revision():

@@ -62,8 +62,12 @@ def _run(program: str, url: URL, *options: str) -> None:
         raise BackupFailed(
             f"{program} is not on the PATH: install PostgreSQL's client programs, in the server's version or a newer"
         )
-    address = url.set(drivername="postgresql", password=None).render_as_string()
-    password = {"PGPASSWORD": str(url.password)} if url.password else {}
+    query = {name: value for name, value in url.query.items() if name != "password"}
+    address = URL.create(
+        "postgresql", url.username, host=url.host, port=url.port, database=url.database, query=query
+    ).render_as_string()
+    known = url.password or url.query.get("password")
+    password = {"PGPASSWORD": str(known)} if known else {}
     ended = subprocess.run(  # noqa: S603 - a program of PostgreSQL, with options from here
         [found, f"--dbname={address}", *options],
         env={**os.environ, **password},

@@ -215,8 +215,7 @@ class Client:
             raise Unreachable(self.url, error) from error
         if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # which has the same body
             _raise_for_status(response)
-        body: Json = response.json()
-        return body
+        return _body_of(response)
 
     def agents(self) -> Iterator[Json]:
         return self._items("/v1/agents", {})
@@ -246,8 +245,7 @@ class Client:
                 return
 
     def _json(self, method: str, path: str, **arguments: Any) -> Json:
-        body: Json = self._call(method, path, **arguments).json()
-        return body
+        return _body_of(self._call(method, path, **arguments))
 
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
@@ -258,14 +256,30 @@ class Client:
         return response
 
 
+def _body_of(response: httpx.Response) -> Json:
+    """Raises Refused for what is no JSON object, as the page of a login."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise _foreign(response)
+    return body
+
+
 def _raise_for_status(response: httpx.Response) -> None:
-    if not response.is_error:
+    if response.is_success:
         return
     if response.headers.get("content-type", "").startswith("application/problem+json"):
         raise Refused(response.json())
-    answered = f"{without_password(str(response.url))} answered {response.status_code}"
+    raise _foreign(response)
+
+
+def _foreign(response: httpx.Response) -> Refused:
+    to = f", a redirection to {response.headers['location']}," if response.has_redirect_location else ""
+    answered = f"{without_password(str(response.url))} answered {response.status_code}{to}"
     detail = (
-        f"{answered} without a Paceline error body; is PACELINE_URL right, or is a proxy in between? "
+        f"{answered} without a body of Paceline's; is PACELINE_URL right, or is a proxy in between? "
         f"{response.text[:200]}"
     )
-    raise Refused({"status": response.status_code, "detail": detail})
+    return Refused({"status": response.status_code, "detail": detail})

@@ -67,7 +67,10 @@ def _zipped(folder: Path) -> bytes:
         for file in sorted(_files(folder)):
             entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), EPOCH)
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+            try:
+                archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
+            except (OSError, UnicodeError) as error:
+                raise CannotPack(f"{str(file)!r} cannot be packed: {error}. Remove or rename it") from error
     return buffer.getvalue()
 
 
@@ -75,7 +78,8 @@ def _files(folder: Path) -> Iterator[Path]:
     for directory, folders, names in os.walk(folder):
         here = Path(directory)
         folders[:] = [name for name in folders if not _is_excluded(here / name)]
-        yield from (here / name for name in names if not name.startswith(".") and not name.endswith(".pyc"))
+        shown = (here / name for name in names if not name.startswith(".") and not name.endswith(".pyc"))
+        yield from (path for path in shown if path.is_file() or path.is_symlink())  # no pipes and sockets
 
 
 def _is_excluded(folder: Path) -> bool:

@@ -19,6 +19,7 @@ from service.cli.terminal.watch import watch_experiment
 from service.stack.options import HOST
 from service.stack.ports import is_free
 from service.stack.state_file import read_state
+from service.stack.up import runs_under_nohup
 
 SPEC = Path("examples/digits/experiment.yaml")
 STOP_SECONDS = 60
@@ -54,12 +55,16 @@ def _running_stack(
     data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: bool
 ) -> Iterator[dict[str, Any]]:
     private_files.restrict_new_files()
-    data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = f"the data directory {data_dir} cannot be created ({error.strerror}); choose another one with --data-dir"
+        raise DemoFailed(why) from error
     log = data_dir / "up.log"
-    command = [sys.executable, "-m", "service.cli", "up", "--data-dir", str(data_dir)]
+    command = [sys.executable, "-P", "-m", "service.cli", "up", "--data-dir", str(data_dir)]
     command += ["--port", str(_port_option(port, console)), "--mlflow-port", str(_port_option(mlflow_port, console))]
     console.print("Starting Ray, MLflow, the service and an agent …", highlight=False)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in [signal.SIGTERM] if runs_under_nohup() else [signal.SIGTERM, signal.SIGHUP]:
         signal.signal(number, lambda number, _: sys.exit(128 + number))  # raises, so that `finally` stops the stack
     process, done = None, False
     try:

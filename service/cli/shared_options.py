@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import typer
 
 from service.cli.client import Client
-from service.stack.ports import accepts
+from service.stack.ports import MAX_PORT, accepts
 
 LOCAL_URL = "http://127.0.0.1:8000"
 DEFAULT_DATA_DIR = Path("paceline-data")
@@ -23,9 +23,14 @@ Trial = Annotated[str, typer.Argument(help="A trial's id (t-…); `paceline show
 DataDir = Annotated[
     Path, typer.Option(envvar="PACELINE_DATA_DIR", help="Directory of the database, logs and checkpoints.")
 ]
-Port = Annotated[int, typer.Option(envvar="PACELINE_PORT", help="Port of the HTTP API; 0 picks a free one.")]
+Port = Annotated[
+    int, typer.Option(envvar="PACELINE_PORT", min=0, max=MAX_PORT, help="Port of the HTTP API; 0 picks a free one.")
+]
 MlflowPort = Annotated[
-    int, typer.Option(envvar="PACELINE_MLFLOW_PORT", help="Port of the MLflow server; 0 picks a free one.")
+    int,
+    typer.Option(
+        envvar="PACELINE_MLFLOW_PORT", min=0, max=MAX_PORT, help="Port of the MLflow server; 0 picks a free one."
+    ),
 ]
 
 

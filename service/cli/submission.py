@@ -18,7 +18,7 @@ def submit(client: Client, spec_file: Path, code: Path | None, name: str | None)
     """
     content = spec_file.read_bytes()
     spec = _parsed(content)
-    if name and spec:
+    if name is not None and spec:
         content = json.dumps(spec | {"name": name}).encode()
     code = code or _code_beside(spec, spec_file)
     try:

@@ -19,6 +19,8 @@ from service.store.packages import packages_without_experiment
 from service.store.tables import ExperimentRow
 
 BATCH = 500
+MAX_DAYS = 36_500
+"""More of them may go back beyond the first year that a date can have."""
 
 
 def remove_old_logs(context: Context, now: datetime) -> int:
@@ -85,7 +87,7 @@ def _delete(context: Context, experiment: str) -> int:
 
 
 def _before(now: datetime, days: float) -> datetime:
-    return now - timedelta(days=days)
+    return now - timedelta(days=min(days, MAX_DAYS))
 
 
 def _is_before(end: datetime | None, time: datetime) -> bool:

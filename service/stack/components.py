@@ -53,6 +53,8 @@ def _environment(options: Options) -> dict[str, str]:
         file.write(secrets.token_hex(32))
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     mlflow = {"PACELINE_MLFLOW_URI": options.mlflow_url} if options.mlflow_url else {}
+    # A proxy from the environment cannot reach loopback addresses, and MLflow's client asks it for all of them.
+    direct = ",".join(filter(None, [inherited.get("NO_PROXY") or inherited.get("no_proxy"), "127.0.0.1,localhost"]))
     return (
         inherited
         | mlflow
@@ -69,6 +71,8 @@ def _environment(options: Options) -> dict[str, str]:
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
             "PYTHONUNBUFFERED": "1",
+            "NO_PROXY": direct,
+            "no_proxy": direct,
         }
     )
 
@@ -85,7 +89,7 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
 
     def command() -> Sequence[str]:
         _empty_directory(directory)  # otherwise Ray finds an earlier head's files
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
+        command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
         command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus)]
         # The log monitor sends output to drivers that ask for it, as no agent does; it costs 3 % of a core.
         command += ["--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats"]
@@ -114,7 +118,7 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
 
 
 def _service(options: Options, env: Mapping[str, str], logs: Path) -> Component:
-    command = [sys.executable, "-m", "service.cli", "serve"]
+    command = [sys.executable, "-P", "-m", "service.cli", "serve"]
     child = ChildProcess(lambda: command, env, _empty_file(logs / "service.log"))
     is_ready, is_healthy = partial(_answers, f"{options.url}/readyz"), partial(_answers, f"{options.url}/healthz")
     return Component("service", child, is_ready, is_healthy=is_healthy)
@@ -126,7 +130,7 @@ def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Pat
     def command() -> Sequence[str]:
         nonlocal started_at
         started_at = datetime.now(UTC)
-        return [sys.executable, "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address]
+        return [sys.executable, "-P", "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address]
 
     child = ChildProcess(command, env, _empty_file(logs / "agent.log"))
     return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5)

@@ -32,7 +32,7 @@ def mlflow_server_command(home: Path, host: str, port: int) -> Sequence[str]:
     home.mkdir(exist_ok=True)
     database = home / "mlflow.db"
     _enable_write_ahead_log(database)
-    command = [sys.executable, "-m", "service.stack.mlflow_single_process", "server"]
+    command = [sys.executable, "-P", "-m", "service.stack.mlflow_single_process", "server"]
     command += ["--host", host, "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(home / "artifacts")]
     return [*command, "--uvicorn-opts", "--log-level warning"]

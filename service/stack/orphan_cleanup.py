@@ -45,7 +45,7 @@ class CleanupRecord:
     @property
     def guardian_command(self) -> list[str]:
         """The guardian's command. It contains the record, since the file may be the next stack's by then."""
-        return [sys.executable, "-m", __name__, self.tag, self.directory]
+        return [sys.executable, "-P", "-m", __name__, self.tag, self.directory]
 
 
 if __name__ == "__main__":

@@ -117,6 +117,11 @@ def _is_short(base: Path) -> bool:
     return len(os.fsencode(base / f"{PREFIX}12345678")) <= MAX_RAY_DIRECTORY_LENGTH
 
 
+def runs_under_nohup() -> bool:
+    """Whether the end of the terminal is to be ignored."""
+    return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
 @contextlib.contextmanager
 def _stop_signals(tag: str) -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether a stop signal has arrived.
@@ -131,7 +136,8 @@ def _stop_signals(tag: str) -> Iterator[Callable[[], bool]]:
         if count > 1:
             kill_tagged(tag)
 
-    earlier = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    numbers = [number for number in STOP_SIGNALS if number is not signal.SIGHUP or not runs_under_nohup()]
+    earlier = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield lambda: count > 0
     finally:

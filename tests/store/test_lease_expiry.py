@@ -351,3 +351,5 @@ def test_errors_of_the_database_contain_no_secrets(context: Context) -> None:
         session.execute(insert(AttemptRow).values(lease_digest=held.lease.token, trial_id=held.trial))
     assert held.lease.token not in str(caught.value)
     assert without_password("http://user:secret@mlflow:5000/x") == "http://mlflow:5000/x"
+    assert without_password("postgresql://me:Zx/9secret@db/x?password=more") == "postgresql://db/x?password=***"
+    assert without_password("see http://db:5000/x and a@b") == "see http://db:5000/x and a@b"

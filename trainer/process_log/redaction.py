@@ -7,7 +7,7 @@ from trainer.process_log.context import log_context
 MASK = "***"
 
 PATTERNS = (
-    (re.compile(r"//[^/@\s]*@"), f"//{MASK}@"),  # user and password of a URL
+    (re.compile(r"//(?:[^/@\s:]*:[^@\s]*|[^/@\s]*)@"), f"//{MASK}@"),  # user and password of a URL
     (
         re.compile(r"([?&][\w.-]*(?:token|password|secret|signature|credential|key))=[^&\s'\"]+", re.IGNORECASE),
         rf"\1={MASK}",

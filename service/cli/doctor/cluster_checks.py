@@ -37,7 +37,7 @@ def check_cluster(ray_address: str, services: Sequence[str], storage: str | None
 
 def ask_nodes(ray_address: str, services: Sequence[str], storage: str | None) -> Json:
     """The output of `trainer.agent.doctor_probe`. Raises NoAnswer."""
-    command = [sys.executable, "-W", "ignore", "-m", DOCTOR_PROBE, ray_address]
+    command = [sys.executable, "-P", "-W", "ignore", "-m", DOCTOR_PROBE, ray_address]
     asked = json.dumps({"services": list(services), "storage": storage})
     try:
         ended = subprocess.run(  # noqa: S603 - our own module

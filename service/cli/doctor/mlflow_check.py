@@ -1,7 +1,10 @@
 """Whether an MLflow server answers."""
 
+from urllib.parse import urlsplit
+
 import httpx
 
+from service.cli.client import LOOPBACK
 from service.settings import without_password
 
 ANSWER_SECONDS = 10.0
@@ -10,7 +13,8 @@ ANSWER_SECONDS = 10.0
 def why_no_answer(url: str) -> str | None:
     """Return None if it answers, or else the reason, without a password."""
     try:
-        httpx.get(f"{url.rstrip('/')}/health", timeout=ANSWER_SECONDS).raise_for_status()
-    except httpx.HTTPError as error:
+        trust_env = urlsplit(url).hostname not in LOOPBACK  # a proxy cannot reach those
+        httpx.get(f"{url.rstrip('/')}/health", timeout=ANSWER_SECONDS, trust_env=trust_env).raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError) as error:  # a SOCKS proxy needs a package
         return without_password(str(error))
     return None

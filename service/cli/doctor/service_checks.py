@@ -48,6 +48,8 @@ def check_service(client: Client) -> Iterator[Check]:
         yield from _waiting(client)
     except Refused as refused:
         yield _refused(refused)
+    except Unreachable as error:
+        yield failed("service", str(error), "see the service's log: it answered before")
 
 
 def clock_skew(client: Client) -> float | None:

@@ -58,8 +58,8 @@ def _samplers() -> Check:
 
 
 def _database(settings: Settings) -> Check:
-    url = without_password(settings.database_url)
     database = Database(settings.database_url)
+    url = without_password(database.engine.url.render_as_string())
     if database.is_sqlite and not Path(database.engine.url.database or "").exists():  # connecting would create it
         return warning("database", f"{url} does not exist", "start the service; it creates the database")
     try:

@@ -1,5 +1,6 @@
 """Following an experiment in the terminal: a live view, or plain lines where the output is not a terminal."""
 
+import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -103,8 +104,9 @@ def _follow_plain(updates: Iterable[Json], progress: TrialProgress, console: Con
 def _summary(client: Client, experiment: Json, progress: TrialProgress) -> Iterator[tuple[str, str]]:
     yield from progress_view.summary(experiment, progress)
     yield "API", f"{client.url}/v1/experiments/{experiment['name']}"
-    if page := mlflow_page(client, experiment):
-        yield "MLflow", page
+    with contextlib.suppress(Unreachable, Refused):  # the experiment has ended all the same
+        if page := mlflow_page(client, experiment):
+            yield "MLflow", page
 
 
 def mlflow_page(client: Client, experiment: Json) -> str | None:

@@ -24,7 +24,7 @@ def render_charts(data: ChartData, directory: Path, stopping: threading.Event) -
     Raises RuntimeError when the renderer fails, or takes longer than TIMEOUT_SECONDS.
     """
     with tempfile.TemporaryFile() as skipped, tempfile.TemporaryFile() as errors:
-        command = [sys.executable, "-m", "service.mirror.charts.renderer", str(directory)]
+        command = [sys.executable, "-P", "-m", "service.mirror.charts.renderer", str(directory)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=skipped, stderr=errors) as process:  # noqa: S603
             try:
                 _send(process, data)

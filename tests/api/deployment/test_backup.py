@@ -10,9 +10,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from service.backup.backup_file import back_up, restore
+from service.backup.database_copy import copy_database
 from service.backup.failure import BackupFailed
 from service.clock import utc_now
 from service.settings import Settings
+from service.store.sql.database import Database
 from tests.conftest import Api, Held, a_spec, changed, running
 from tests.databases import postgres_database
 from tests.timeouts import PATIENCE_SECONDS
@@ -139,6 +141,34 @@ def test_a_damaged_or_foreign_file_changes_nothing(settings: Settings, new: Sett
         restore(new, backup.with_name("missing"))
     assert [path for path in new.data_dir.rglob("*") if path.suffix != ".db"] == []
     restore(new, backup)
+
+
+def test_the_file_may_be_called_as_its_members(settings: Settings, new: Settings, tmp_path: Path) -> None:
+    with running(settings) as service:
+        trial = started(service).trial
+    back_up(settings, tmp_path / "database", utc_now())
+    restore(new, tmp_path / "database")
+    with running(new) as service:
+        assert service.get(f"/v1/trials/{trial}")["id"] == trial
+
+
+def test_another_directory_than_the_services_is_no_backup(settings: Settings, tmp_path: Path, backup: Path) -> None:
+    with pytest.raises(BackupFailed, match="is not the data directory of a service"):
+        back_up(changed(settings, data_dir=tmp_path / "elsewhere"), backup, utc_now())
+    assert not backup.exists()
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("url", ["postgresql+psycopg://me:pw@db/x", "postgresql+psycopg://me@db/x?password=pw"])
+def test_postgresqls_programs_get_the_password_by_the_environment_alone(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, seen = tmp_path / "pg_dump", tmp_path / "seen"
+    program.write_text(f'#!/bin/sh\necho "$PGPASSWORD $*" > {seen}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    copy_database(Database(url), tmp_path / "copy")
+    assert seen.read_text().split()[:2] == ["pw", "--dbname=postgresql://me@db/x"]
 
 
 def test_without_postgresqls_programs_it_says_what_is_missing(

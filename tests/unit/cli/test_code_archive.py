@@ -45,6 +45,16 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     assert pack(tmp_path) == first
 
 
+def test_what_cannot_be_read_is_named_and_pipes_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("x = 1")
+    os.mkfifo(tmp_path / "pipe")
+    with zipfile.ZipFile(io.BytesIO(pack(tmp_path).content)) as archive:
+        assert archive.namelist() == ["train.py"]
+    (tmp_path / "latest").symlink_to("gone")
+    with pytest.raises(CannotPack, match=r"latest' cannot be packed: .*No such file"):
+        pack(tmp_path)
+
+
 def test_the_largest_files_are_those_that_would_be_sent(tmp_path: Path) -> None:
     write(tmp_path, "train.py")
     (tmp_path / "images.npy").write_bytes(bytes(2_000_000))

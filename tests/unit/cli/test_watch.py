@@ -102,6 +102,14 @@ def test_an_experiment_is_followed_while_the_service_starts_again() -> None:
     assert shown.count("trial 0 completed at step 3: loss 0.5") == 1
 
 
+def test_the_summary_leaves_mlflow_out_while_the_service_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_service: object) -> dict[str, Any]:
+        raise AWAY
+
+    monkeypatch.setattr(RestartingService, "readiness", away)
+    assert "MLflow" not in watched("running", "completed")
+
+
 def test_the_end_of_an_experiment_is_shown_although_its_events_were_not_answered_at_once() -> None:
     assert "trial 0 completed" in watched("completed", AWAY, "completed")
 

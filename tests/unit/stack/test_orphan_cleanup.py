@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from service.stack import process_tags
+from service.stack.mlflow_command import mlflow_server_command
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
 from service.stack.process_tags import VARIABLE, kill_tagged, new_tag, tag_environment, tagged_processes
 from tests.processes import is_alive, left_alive
@@ -156,3 +157,12 @@ def test_a_record_that_cannot_be_read_counts_as_none(tmp_path: Path, text: str |
     if text is not None:
         record.write_text(text)
     assert CleanupRecord.read(record) is None
+
+
+def test_own_processes_do_not_import_what_lies_in_the_users_folder(tmp_path: Path) -> None:
+    """Such as a `trainer.py`, which would hide the package of that name."""
+    for name in ("service.py", "trainer.py", "search.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong module')")
+    command = CleanupRecord("tag", str(tmp_path / "nothing")).guardian_command
+    assert subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, check=False).returncode == 0
+    assert mlflow_server_command(tmp_path / "mlflow", "127.0.0.1", 1)[1] == "-P"
