@@ -192,7 +192,8 @@ class Stack:
 
     def _mlflow(self) -> Program:
         port = int(self.mlflow_url.rpartition(":")[2])
-        command = mlflow_server_command(self.home.mlflow, "127.0.0.1", port)[2:]
+        whole = mlflow_server_command(self.home.mlflow, "127.0.0.1", port)
+        command = whole[whole.index("-m") + 1 :]
         return self._program("mlflow", Target.MLFLOW, command, partial(answers, f"{self.mlflow_url}/health"))
 
     def _service(self, number: int) -> Program:
