@@ -13,6 +13,7 @@ from typing import Self
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
+from trainer.process_log.redaction import MASK, USER_OF_URL
 from trainer.traces import OFF, ON
 
 LEASE_KEY_FILE = "lease-key"
@@ -146,9 +147,8 @@ class Settings:
 
 
 def without_password(text: str) -> str:
-    """A URL, or a text with URLs in it, without passwords, so that it may be shown. A password may have a slash."""
-    text = re.sub(r"//(?:[^/@\s:]*:[^@\s]*|[^/@\s]*)@", "//", text)
-    return re.sub(r"([?&]password)=[^&\s]+", r"\1=***", text)
+    """A URL, or a text with URLs in it, without passwords, so that it may be shown."""
+    return re.sub(r"([?&]password)=[^&\s]+", rf"\1={MASK}", USER_OF_URL.sub("//", text))
 
 
 def _hosts(text: str) -> tuple[HostPattern, ...]:

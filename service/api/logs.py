@@ -82,7 +82,8 @@ async def _whole(log: Log, state: _State) -> AsyncIterator[str]:
 async def _followed(context: Context, trial: str, state: _State, open_log: Callable[[int], Log]) -> AsyncIterator[str]:
     """Ends when the attempt has ended and all of its output was sent, and when the service shuts down."""
     with context.followers.one():
-        state = await _begun(context, trial, state)
+        if not state.number:
+            state = await _begun(context, trial, state)
         log = await run_in_threadpool(open_log, state.number)
         while not context.stopping.is_set():
             text = await run_in_threadpool(log.read, whole_lines=state.is_live)
@@ -100,11 +101,10 @@ async def _followed(context: Context, trial: str, state: _State, open_log: Calla
 
 async def _begun(context: Context, trial: str, state: _State) -> _State:
     """Wait for the first attempt of a trial, for the trial's end, or for the service to shut down."""
-    had_none = not state.number
     while not state.number and state.is_live and not context.stopping.is_set():
         await asyncio.sleep(POLL_SECONDS)
         state = await run_in_threadpool(_state, context, trial, None)
-    is_later = had_none and state.number > 1  # the first one has ended already
+    is_later = state.number > 1  # the first one has ended already
     return await run_in_threadpool(_state, context, trial, 1) if is_later else state
 
 

@@ -6,8 +6,11 @@ from trainer.process_log.context import log_context
 
 MASK = "***"
 
+USER_OF_URL = re.compile(r"//(?:[^/@\s:]*:[^@\s]*|[^/@\s]*)@")
+"""The user and the password of a URL. A password may have a slash."""
+
 PATTERNS = (
-    (re.compile(r"//(?:[^/@\s:]*:[^@\s]*|[^/@\s]*)@"), f"//{MASK}@"),  # user and password of a URL
+    (USER_OF_URL, f"//{MASK}@"),
     (
         re.compile(r"([?&][\w.-]*(?:token|password|secret|signature|credential|key))=[^&\s'\"]+", re.IGNORECASE),
         rf"\1={MASK}",

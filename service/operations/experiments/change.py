@@ -77,8 +77,7 @@ def _apply(
     if experiment.ended_at is None:
         if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
-        is_moved = has_ended_search(experiment) and _is_moved(experiment, before, after, changes)
-        if is_moved and not _lets_confirmations_run(session, experiment, after, now):
+        if has_ended_search(experiment) and _is_moved(experiment, before, after, changes):
             _continue_search(session, experiment, after, now)
         advance_experiment(session, experiment, after, now)
     elif not _fields(changes) <= AFTER_THE_END:
@@ -100,14 +99,22 @@ def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, n
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise _still_over(experiment, f", which is final; a new one can learn from its trials: {successor}")
-    _continue_search(session, experiment, spec, now)
+    if (remaining := _why_still_over(session, experiment, spec, now)) is not None:
+        raise _ends_again(experiment, remaining)
+    revive_experiment(session, experiment, at=now)
 
 
 def _continue_search(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
-    """Raises WrongState if it would end again."""
-    if (remaining := _why_still_over(session, experiment, spec, now)) is not None:
-        raise _still_over(experiment, f" and would end again immediately: {remaining}")
-    revive_experiment(session, experiment, at=now)
+    """Raises WrongState if the search would end again, and no more of its winners' confirmations may run either."""
+    remaining = _why_still_over(session, experiment, spec, now)
+    if remaining is None:
+        revive_experiment(session, experiment, at=now)
+    elif not _lets_confirmations_run(session, experiment, spec):
+        raise _ends_again(experiment, remaining)
+
+
+def _ends_again(experiment: ExperimentRow, why: str) -> WrongState:
+    return _still_over(experiment, f" and would end again immediately: {why}")
 
 
 def _still_over(experiment: ExperimentRow, why: str) -> WrongState:
@@ -132,9 +139,9 @@ def _is_moved(
     return is_changed and not (experiment.end_reason == EndReason.MAX_TRIALS and is_lowered)
 
 
-def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:
+def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> bool:
     """Whether `max_trials`, which was too low for all confirmations of the winners, now has room for more of them."""
-    if spec.confirm is None or _why_still_over(session, experiment, spec, now) is None:
+    if spec.confirm is None:
         return False
     are_missing = len(confirmations_of(session, [experiment.id])) < spec.confirm.trial_count
     return are_missing and spec.limits.max_trials > experiment.trial_count

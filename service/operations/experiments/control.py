@@ -62,7 +62,7 @@ def delete(context: Context, name_or_id: str, *, keep_checkpoints: bool = False)
             raise _too_early_to_delete(experiment)
         if not keep_checkpoints:
             schedule_deletion(session, experiment, context.settings.storage)
-        lift_statement_timeout(session)
+        lift_statement_timeout(session.connection())
         trial_ids = session.scalars(select(TrialRow.id).where(TrialRow.experiment_id == experiment.id)).all()
         session.delete(experiment)
     for trial_id in trial_ids:

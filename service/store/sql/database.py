@@ -79,10 +79,10 @@ def wait_little_for_locks(session: Session) -> None:
         session.execute(text("set local lock_timeout = '100ms'"))
 
 
-def lift_statement_timeout(session: Session) -> None:
+def lift_statement_timeout(connection: Connection) -> None:
     """Let the statements of this transaction take as long as they need, as one must whose work grows with the data."""
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(text("set local statement_timeout = 0"))
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("set local statement_timeout = 0"))
 
 
 def database_now(session: Session) -> datetime:

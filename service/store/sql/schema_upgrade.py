@@ -11,7 +11,7 @@ from sqlalchemy import Connection, inspect, text
 
 import migrations
 from search.numbers_in_messages import counted
-from service.store.sql.database import Database
+from service.store.sql.database import Database, lift_statement_timeout
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -48,7 +48,7 @@ def upgrade(database: Database) -> None:
 
     with _unchecked_keys(database) as connection, connection.begin():
         if not database.is_sqlite:
-            connection.execute(text("set local statement_timeout = 0"))
+            lift_statement_timeout(connection)
             connection.execute(text("set local lock_timeout = 0"))
             connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
             if not _is_older(connection):  # another service has upgraded it meanwhile

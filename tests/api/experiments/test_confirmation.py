@@ -192,12 +192,18 @@ def test_a_search_continues_when_its_limit_is_raised_while_winners_are_confirmed
     assert [one["number"] for one in best(service, name)["confirmation"]["ranking"]] == [10, 3, 1]
 
 
-def test_a_limit_that_was_too_low_for_all_confirmations_may_be_raised_for_them(service: Api) -> None:
+def searched_with_a_lowered_limit(service: Api) -> str:
+    """It has room for four of the six confirmations."""
     name = started(service)
     searched(service, name, SEARCHED[:3])
     last = asked(service, name)
     patched(service, name, 8)
     ended(last, 0.8)
+    return name
+
+
+def test_a_limit_that_was_too_low_for_all_confirmations_may_be_raised_for_them(service: Api) -> None:
+    name = searched_with_a_lowered_limit(service)
     assert len(confirmations(service, name)) == 4
     patched(service, name, 10)
     for _ in range(4):
@@ -206,11 +212,7 @@ def test_a_limit_that_was_too_low_for_all_confirmations_may_be_raised_for_them(s
 
 
 def test_a_lowered_limit_leaves_fewer_confirmations(service: Api) -> None:
-    name = started(service)
-    searched(service, name, SEARCHED[:3])
-    last = asked(service, name)
-    patched(service, name, 8)
-    ended(last, 0.8)
+    name = searched_with_a_lowered_limit(service)
     found = confirmations(service, name)
     assert [(one["confirms"], one["seed"]) for one in found] == [(1, 1), (3, 1), (1, 2), (3, 2)]
 

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,50 +187,6 @@ def test_watch_best_and_logs_show_trials_run_over_http(run: Run, project: Path, 
     assert "0.25" in run("best", str(experiment["name"])).out
     assert "hello" in run("logs", best["id"]).out
     assert "hello" in run("logs", best["id"], "--follow", "--rank", "0").out
-
-
-def test_a_followed_log_that_the_service_ends_early_is_an_error(
-    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment = external(run, project)
-    asked = httpx.post(f"{url}/v1/experiments/{experiment['name']}/ask").json()
-    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter(["hello\n"]))
-    ended = run("logs", asked["trial"], "--follow")
-    assert (ended.code, ended.out) == (1, "hello\n")
-    assert "the attempt still runs" in ended.err
-    assert run("logs", asked["trial"]).code == 0
-
-
-def test_the_followed_log_of_a_queued_trial_ends_with_its_first_attempt(
-    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment = external(run, project, failures={"max_retries": 1})
-    path = f"{url}/v1/experiments/{experiment['name']}"
-    trial = httpx.post(f"{path}/trials", json={"params": {"lr": 0.1}}).json()["id"]
-
-    def attempt(*_: Any, **__: Any) -> Iterator[str]:
-        yield "hello\n"
-        finish_one(url, str(experiment["name"]), {"outcome": "failed"})
-        httpx.post(f"{path}/ask").raise_for_status()
-
-    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter([]))
-    ended = run("logs", trial, "--follow")
-    assert (ended.code, "the trial is still queued" in ended.err) == (1, True)
-    monkeypatch.setattr(Client, "logs", attempt)
-    ended = run("logs", trial, "--follow")  # while its second attempt runs
-    assert (ended.code, ended.out, ended.err) == (0, "hello\n", "")
-
-
-def test_the_log_of_an_earlier_attempt_is_shown(run: Run, project: Path, url: str) -> None:
-    experiment = external(run, project, limits={"max_trials": 1}, failures={"max_retries": 1})
-    for end in ("failed", "completed"):
-        asked = httpx.post(f"{url}/v1/experiments/{experiment['name']}/ask").json()
-        lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
-        trial = f"{url}/v1/trials/{asked['trial']}"
-        httpx.post(f"{trial}/logs", json={"rank": 0, "offset": 0, "text": f"{end}\n"}, headers=lease).raise_for_status()
-        httpx.post(f"{trial}/finish", json={"outcome": end}, headers=lease).raise_for_status()
-    assert run("logs", asked["trial"]).out == "[rank 0] completed\n"
-    assert run("logs", asked["trial"], "--attempt", "1").out == "[rank 0] failed\n"
 
 
 def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url: str) -> None:
