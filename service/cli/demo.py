@@ -16,6 +16,7 @@ from service.cli.client import Client
 from service.cli.shared_options import access_token
 from service.cli.submission import submit, unused_name
 from service.cli.terminal.watch import watch_experiment
+from service.module_command import module_command
 from service.stack.options import HOST
 from service.stack.ports import is_free
 from service.stack.state_file import read_state
@@ -61,7 +62,7 @@ def _running_stack(
         why = f"the data directory {data_dir} cannot be created ({error.strerror}); choose another one with --data-dir"
         raise DemoFailed(why) from error
     log = data_dir / "up.log"
-    command = [sys.executable, "-P", "-m", "service.cli", "up", "--data-dir", str(data_dir)]
+    command = module_command("service.cli", "up", "--data-dir", str(data_dir))
     command += ["--port", str(_port_option(port, console)), "--mlflow-port", str(_port_option(mlflow_port, console))]
     console.print("Starting Ray, MLflow, the service and an agent …", highlight=False)
     for number in [signal.SIGTERM] if runs_under_nohup() else [signal.SIGTERM, signal.SIGHUP]:

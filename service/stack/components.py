@@ -3,7 +3,6 @@
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from service.module_command import module_command
 from service.stack.child_process import ChildProcess
 from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command, mlflow_server_environment
 from service.stack.options import HOST, Options
@@ -89,7 +89,7 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
 
     def command() -> Sequence[str]:
         _empty_directory(directory)  # otherwise Ray finds an earlier head's files
-        command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port", str(port)]
+        command = module_command("ray.scripts.scripts", "start", "--head", "--block", "--port", str(port))
         command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus)]
         # The log monitor sends output to drivers that ask for it, as no agent does; it costs 3 % of a core.
         command += ["--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats"]
@@ -118,7 +118,7 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
 
 
 def _service(options: Options, env: Mapping[str, str], logs: Path) -> Component:
-    command = [sys.executable, "-P", "-m", "service.cli", "serve"]
+    command = module_command("service.cli", "serve")
     child = ChildProcess(lambda: command, env, _empty_file(logs / "service.log"))
     is_ready, is_healthy = partial(_answers, f"{options.url}/readyz"), partial(_answers, f"{options.url}/healthz")
     return Component("service", child, is_ready, is_healthy=is_healthy)
@@ -130,7 +130,7 @@ def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Pat
     def command() -> Sequence[str]:
         nonlocal started_at
         started_at = datetime.now(UTC)
-        return [sys.executable, "-P", "-m", "service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address]
+        return module_command("service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address)
 
     child = ChildProcess(command, env, _empty_file(logs / "agent.log"))
     return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5)

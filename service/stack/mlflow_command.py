@@ -2,9 +2,10 @@
 
 import contextlib
 import sqlite3
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from service.module_command import module_command
 
 MLFLOW_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -32,7 +33,7 @@ def mlflow_server_command(home: Path, host: str, port: int) -> Sequence[str]:
     home.mkdir(exist_ok=True)
     database = home / "mlflow.db"
     _enable_write_ahead_log(database)
-    command = [sys.executable, "-P", "-m", "service.stack.mlflow_single_process", "server"]
+    command = module_command("service.stack.mlflow_single_process", "server")
     command += ["--host", host, "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(home / "artifacts")]
     return [*command, "--uvicorn-opts", "--log-level warning"]

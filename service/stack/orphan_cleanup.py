@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from service.module_command import module_command
 from service.stack.process_tags import kill_tagged
 
 PREFIX = "paceline-"
@@ -45,7 +46,7 @@ class CleanupRecord:
     @property
     def guardian_command(self) -> list[str]:
         """The guardian's command. It contains the record, since the file may be the next stack's by then."""
-        return [sys.executable, "-P", "-m", __name__, self.tag, self.directory]
+        return module_command(__name__, self.tag, self.directory)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from service.cli.doctor.check import Check, CheckState, failed, ok, warning
 from service.cli.doctor.service_checks import STORAGE_ADVICE, describe_skew
+from service.module_command import module_command
 
 DOCTOR_PROBE = "trainer.agent.doctor_probe"
 TOTAL_SECONDS = 300.0
@@ -37,7 +37,7 @@ def check_cluster(ray_address: str, services: Sequence[str], storage: str | None
 
 def ask_nodes(ray_address: str, services: Sequence[str], storage: str | None) -> Json:
     """The output of `trainer.agent.doctor_probe`. Raises NoAnswer."""
-    command = [sys.executable, "-P", "-W", "ignore", "-m", DOCTOR_PROBE, ray_address]
+    command = module_command(DOCTOR_PROBE, ray_address, options=("-W", "ignore"))
     asked = json.dumps({"services": list(services), "storage": storage})
     try:
         ended = subprocess.run(  # noqa: S603 - our own module

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from service.mirror.charts.data import ChartData
+from service.module_command import module_command
 
 TIMEOUT_SECONDS = 180
 POLL_SECONDS = 0.2
@@ -24,7 +24,7 @@ def render_charts(data: ChartData, directory: Path, stopping: threading.Event) -
     Raises RuntimeError when the renderer fails, or takes longer than TIMEOUT_SECONDS.
     """
     with tempfile.TemporaryFile() as skipped, tempfile.TemporaryFile() as errors:
-        command = [sys.executable, "-P", "-m", "service.mirror.charts.renderer", str(directory)]
+        command = module_command("service.mirror.charts.renderer", str(directory))
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=skipped, stderr=errors) as process:  # noqa: S603
             try:
                 _send(process, data)
