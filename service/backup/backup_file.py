@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -81,20 +81,16 @@ def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
 
 
 def restore(settings: Settings, file: Path) -> Manifest:
-    """Fill an empty database and an empty data directory from a backup. Raises BackupFailed and OSError.
+    """Fill an empty database and an empty data directory from a backup, or neither. Raises BackupFailed and OSError.
 
-    It reads all of the backup before it changes anything. The database comes last, so a restore that was interrupted
-    leaves a database that is empty.
+    It reads all of the backup before it changes anything. The database comes last, so a restore that was killed leaves
+    a database that is empty.
     """
     with _opened(settings) as database, _folder_beside(settings.data_dir / "restore") as folder:
         _check_empty(settings, database)
         manifest = _unpack(file, folder, database)
-        for path in (folder / FILES).iterdir():
-            target = settings.data_dir / path.name
-            if target.is_dir():
-                target.rmdir()
-            path.rename(target)
-        fill_database(database, folder / DATABASE)
+        with _moved(folder / FILES, settings.data_dir):
+            fill_database(database, folder / DATABASE)
     return manifest
 
 
@@ -168,6 +164,20 @@ def _private(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
 
 def _kind(database: Database) -> str:
     return database.engine.dialect.name
+
+
+@contextmanager
+def _moved(folder: Path, to: Path) -> Iterator[None]:
+    """Move what is in the folder, over empty folders of the same names; and back if the block fails."""
+    with ExitStack() as undo:
+        for path in list(folder.iterdir()):
+            target = to / path.name
+            if target.is_dir():
+                target.rmdir()
+            path.rename(target)
+            undo.callback(target.rename, path)
+        yield
+        undo.pop_all()
 
 
 @contextmanager

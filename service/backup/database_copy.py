@@ -24,8 +24,7 @@ def copy_database(database: Database, target: Path) -> None:
     if not database.is_sqlite:
         _run("pg_dump", url, "--format=custom", f"--file={target}")
         return
-    with closing(_sqlite(url)) as source, closing(sqlite3.connect(target)) as copy:
-        source.backup(copy)
+    _copy_sqlite(url.database or "", target)
 
 
 def fill_database(database: Database, copy: Path) -> None:
@@ -35,8 +34,7 @@ def fill_database(database: Database, copy: Path) -> None:
         options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", str(copy))
         _run("pg_restore", url, *options)
         return
-    with closing(sqlite3.connect(copy)) as source, closing(_sqlite(url)) as target:
-        source.backup(target)
+    _copy_sqlite(copy, url.database or "")
 
 
 def check_exists(database: Database) -> None:
@@ -51,8 +49,12 @@ def is_empty(database: Database) -> bool:
         return not inspect(connection).get_table_names()
 
 
-def _sqlite(url: URL) -> sqlite3.Connection:
-    return sqlite3.connect(url.database or "")
+def _copy_sqlite(source: str | Path, target: str | Path) -> None:
+    try:
+        with closing(sqlite3.connect(source)) as original, closing(sqlite3.connect(target)) as copy:
+            original.backup(copy)
+    except sqlite3.Error as error:
+        raise BackupFailed(f"{source} cannot be copied to {target}: {error}") from error
 
 
 def _run(program: str, url: URL, *options: str) -> None:

@@ -12,6 +12,9 @@ EXCLUDED_FOLDERS = frozenset({"__pycache__", "node_modules", "paceline-data", "m
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip. All entries have it, so that the same files give the same bytes and the same package."""
 
+MAX_FOLDER_BYTES = 2_000_000_000
+"""A larger folder holds data, and is refused before it is read into memory. The service's own limit is lower."""
+
 
 class CannotPack(Exception):
     """Why the code cannot be sent, and what to do."""
@@ -24,8 +27,9 @@ class Code:
 
 
 def pack(path: Path) -> Code:
-    """Raises CannotPack for a path that does not exist or holds no Python. The service limits the size."""
+    """Raises CannotPack for a path that does not exist, holds no Python or is too large for memory."""
     if path.is_dir():
+        _check_size(path)
         return Code("package.zip", _zipped(path))
     if not path.is_file():
         raise CannotPack(f"there is no file or folder {path}")
@@ -56,9 +60,24 @@ def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
 
 def largest_files(folder: Path, count: int = 3) -> str:
     """`images.npy (2.0 MB), train.py (0.1 MB)`: of the files that `pack` would send."""
-    sizes = {file: file.stat().st_size for file in _files(folder)}
+    sizes = {file: file.stat().st_size for file in _files(folder) if file.exists()}
     largest = sorted(sizes, key=lambda file: -sizes[file])[:count]
     return ", ".join(f"{file.relative_to(folder)} ({sizes[file] / 1e6:.1f} MB)" for file in largest)
+
+
+def linked_folders(folder: Path) -> list[str]:
+    """The links to folders, which `pack` leaves out: most lead to data, and some lead back."""
+    found = (here / name for here, folders, _ in _walk(folder) for name in folders)
+    return sorted(str(path.relative_to(folder)) for path in found if path.is_symlink())
+
+
+def _check_size(folder: Path) -> None:
+    total = sum(file.stat().st_size for file in _files(folder) if file.exists())
+    if total > MAX_FOLDER_BYTES:
+        raise CannotPack(
+            f"{folder} has {total / 1e9:.1f} GB, too much for code; the largest files: {largest_files(folder)}. Keep "
+            "data elsewhere, or choose what to send: --code PATH"
+        )
 
 
 def _zipped(folder: Path) -> bytes:
@@ -75,11 +94,17 @@ def _zipped(folder: Path) -> bytes:
 
 
 def _files(folder: Path) -> Iterator[Path]:
+    for here, _, names in _walk(folder):
+        shown = (here / name for name in names if not name.startswith(".") and not name.endswith(".pyc"))
+        yield from (path for path in shown if path.is_file() or path.is_symlink())  # no pipes and sockets
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each folder that is not excluded, with the names of the folders and of the other things in it."""
     for directory, folders, names in os.walk(folder):
         here = Path(directory)
         folders[:] = [name for name in folders if not _is_excluded(here / name)]
-        shown = (here / name for name in names if not name.startswith(".") and not name.endswith(".pyc"))
-        yield from (path for path in shown if path.is_file() or path.is_symlink())  # no pipes and sockets
+        yield here, folders, names
 
 
 def _is_excluded(folder: Path) -> bool:

@@ -5,17 +5,35 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+import httpx
 import typer
 
 from service.cli.client import Client
+from service.settings import without_password
 from service.stack.ports import MAX_PORT, accepts
 
 LOCAL_URL = "http://127.0.0.1:8000"
 DEFAULT_DATA_DIR = Path("paceline-data")
 
+
+def _checked(url: str) -> str:
+    """Raises typer.BadParameter for what no client can call, without a password in it."""
+    for address in addresses_in(url) or [url]:
+        if not _is_address(address):
+            shown = without_password(address)
+            hint = "" if shown == address else "; a password needs its special characters percent-encoded"
+            raise typer.BadParameter(f"{shown!r} is no address such as {LOCAL_URL}{hint}")
+    return url
+
+
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="PACELINE_URL", help="The service's address, or several with commas between them."),
+    typer.Option(
+        "--url",
+        envvar="PACELINE_URL",
+        help="The service's address, or several with commas between them.",
+        callback=_checked,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Experiment = Annotated[str, typer.Argument(help="An experiment's name or id.")]
@@ -44,9 +62,22 @@ def access_token() -> str | None:
 
 def connect(url: str) -> Client:
     """With several addresses, to the first one that accepts connections."""
-    addresses = [one.strip() for one in url.split(",") if one.strip()] or [url]
+    addresses = addresses_in(url)
     chosen = next((one for one in addresses if len(addresses) > 1 and _accepts(one)), addresses[0])
     return Client(chosen, access_token())
+
+
+def addresses_in(url: str) -> list[str]:
+    return [one.strip() for one in url.split(",") if one.strip()]
+
+
+def _is_address(url: str) -> bool:
+    try:
+        httpx.URL(url)
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except (ValueError, httpx.InvalidURL):
+        return False
 
 
 def _accepts(url: str) -> bool:

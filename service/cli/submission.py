@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.client import Client, Refused
-from service.cli.code_archive import folder_with_file, folder_with_module, largest_files, pack
+from service.cli.code_archive import folder_with_file, folder_with_module, largest_files, linked_folders, pack
 from service.errors import ServiceError
 
 TOO_LARGE = 413
@@ -14,18 +14,22 @@ TOO_LARGE = 413
 def submit(client: Client, spec_file: Path, code: Path | None, name: str | None) -> dict[str, Any]:
     """Send the spec, under `name` if one is given, with `code` or else the spec's folder.
 
-    The service checks the spec. Raises CannotPack, and Refused with hints for what the user can correct here.
+    The service checks the spec. What is left out of the code is among the warnings. Raises CannotPack, and Refused
+    with hints for what the user can correct here.
     """
     content = spec_file.read_bytes()
     spec = _parsed(content)
     if name is not None and spec:
         content = json.dumps(spec | {"name": name}).encode()
     code = code or _code_beside(spec, spec_file)
+    left_out = [f"{name} is a link to a folder and was not sent" for name in linked_folders(code)] if code else []
     try:
-        return client.submit(content, pack(code) if code else None)
+        created = client.submit(content, pack(code) if code else None)
     except Refused as refused:
-        refused.hints += _hints(client, refused, spec_file, code)
+        refused.hints += _hints(client, refused, spec_file, code) + left_out
         raise
+    created.setdefault("warnings", []).extend({"path": "code", "message": message} for message in left_out)
+    return created
 
 
 def unused_name(client: Client, name: str) -> str:

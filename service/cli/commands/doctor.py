@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from service.cli.commands.serve import PANEL
-from service.cli.shared_options import LOCAL_URL, AsJson, Url
+from service.cli.shared_options import LOCAL_URL, AsJson, Url, addresses_in
 from service.cli.terminal import console
 
 app = typer.Typer()
@@ -33,8 +33,7 @@ def doctor(
     from service.cli.doctor import check  # noqa: PLC0415
     from service.cli.doctor.run import run_checks  # noqa: PLC0415
 
-    addresses = [one.strip() for one in url.split(",") if one.strip()]
-    checks = list(run_checks(addresses, ray_address, storage))
+    checks = list(run_checks(addresses_in(url), ray_address, storage))
     console.print_result([one.as_json() for one in checks], check.table(checks), as_json=as_json)
     if any(one.state is check.CheckState.FAILED for one in checks):
         raise typer.Exit(console.EXIT_FAILED)

@@ -1,6 +1,7 @@
 """A backup of a service that works, restored into a new one: a trial that ran goes on under its lease."""
 
 import json
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +140,23 @@ def test_a_damaged_or_foreign_file_changes_nothing(settings: Settings, new: Sett
             restore(new, broken)
     with pytest.raises(BackupFailed, match="there is no file"):
         restore(new, backup.with_name("missing"))
+    assert [path for path in new.data_dir.rglob("*") if path.suffix != ".db"] == []
+    restore(new, backup)
+
+
+def test_a_database_that_cannot_be_filled_leaves_the_data_directory_empty(
+    settings: Settings, new: Settings, backup: Path, tmp_path: Path
+) -> None:
+    with running(settings) as service:
+        started(service)
+    back_up(settings, backup, utc_now())
+    with tarfile.open(backup) as archive:
+        archive.extractall(tmp_path / "content", filter="data")
+    (tmp_path / "content" / "database").write_bytes(b"no database")
+    with tarfile.open(tmp_path / "damaged", "w:gz") as archive:
+        archive.add(tmp_path / "content", "")
+    with pytest.raises(BackupFailed, match=r"pg_restore failed|cannot be copied"):
+        restore(new, tmp_path / "damaged")
     assert [path for path in new.data_dir.rglob("*") if path.suffix != ".db"] == []
     restore(new, backup)
 

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.code_archive import CannotPack, Code, folder_with_file, folder_with_module, largest_files, pack
+from service.cli import code_archive
+from service.cli.code_archive import (
+    CannotPack,
+    Code,
+    folder_with_file,
+    folder_with_module,
+    largest_files,
+    linked_folders,
+    pack,
+)
 
 
 def files_in(code: Code) -> list[str]:
@@ -60,6 +69,26 @@ def test_the_largest_files_are_those_that_would_be_sent(tmp_path: Path) -> None:
     (tmp_path / "images.npy").write_bytes(bytes(2_000_000))
     write(tmp_path, ".git/objects")
     assert largest_files(tmp_path) == "images.npy (2.0 MB), train.py (0.0 MB)"
+
+
+def test_a_folder_with_data_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "train.py")
+    with (tmp_path / "images.npy").open("wb") as sparse:
+        sparse.truncate(3_000_000_000)
+    monkeypatch.setattr(code_archive, "_zipped", pytest.fail)
+    with pytest.raises(CannotPack, match=r"has 3\.0 GB, too much for code; .*: images\.npy \(3000\.0 MB\), train\.py"):
+        pack(tmp_path)
+
+
+def test_links_to_folders_are_left_out_and_named(tmp_path: Path) -> None:
+    write(tmp_path / "data", "labels.csv")
+    write(tmp_path / "code", "train.py", "nets/cnn.py", ".venv/pyvenv.cfg")
+    (tmp_path / "code" / "data").symlink_to(tmp_path / "data")
+    (tmp_path / "code" / "nets" / "again").symlink_to(tmp_path / "code")
+    (tmp_path / "code" / "labels.csv").symlink_to(tmp_path / "data" / "labels.csv")
+    (tmp_path / "code" / ".venv" / "lib64").symlink_to(tmp_path / "data")
+    assert linked_folders(tmp_path / "code") == ["data", "nets/again"]
+    assert files_in(pack(tmp_path / "code")) == ["labels.csv", "nets/cnn.py", "train.py"]
 
 
 @pytest.mark.parametrize(("name", "message"), [("absent.py", "no file or folder"), ("notes.txt", "neither a .py")])

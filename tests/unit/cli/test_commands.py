@@ -50,6 +50,16 @@ def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None
     assert warning["message"] in run("preview", str(project / "experiment.yaml")).out
 
 
+def test_folders_that_are_links_are_named_with_the_answer(
+    run: Run, project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (project / "data").symlink_to(tmp_path_factory.mktemp("data"))
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.err == "warning: code: data is a link to a folder and was not sent\n"
+    refused = run("submit", str(project / "experiment.yaml"))
+    assert "hint: data is a link to a folder and was not sent" in refused.err
+
+
 def test_each_mistake_in_a_spec_has_its_own_line_with_its_path(run: Run, project: Path) -> None:
     spec = SPEC | {"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}, "speling": 1}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
