@@ -30,8 +30,11 @@ def build_earlier_images(images: dict[str, str], directory: Path) -> None:
     source = directory / "earlier"
     shutil.unpack_archive(archive, source)
     for name in PRESENT:
-        copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
-        copy(REPOSITORY / name, source / name)
+        if (REPOSITORY / name).is_dir():
+            shutil.rmtree(source / name, ignore_errors=True)
+            shutil.copytree(REPOSITORY / name, source / name)
+        else:
+            shutil.copy(REPOSITORY / name, source / name)
     for variable, target in (("PACELINE_IMAGE", "service"), ("PACELINE_NODE_IMAGE", "node")):
         docker("build", "--target", target, "--tag", images[variable], str(source))
 
