@@ -39,14 +39,17 @@ class RecordedReport:
 
 @dataclass(frozen=True)
 class Completion:
-    """The trial has completed."""
+    """The trial has ended by itself, or by its own time limit."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class LeftSlot:
-    """The trial has left its slot to pause, and may resume from now on. If `final`, it has failed or was stopped."""
+    """The trial has left its slot to pause, and may resume from now on.
+
+    If `final`, it has failed, or a user or the end of the experiment has stopped it.
+    """
 
     number: int
     final: bool = False

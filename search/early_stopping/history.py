@@ -11,13 +11,13 @@ ALL = 0
 """The pool of rules that compare a trial with all that have come as far."""
 
 COMPLETED = -1
-"""The pool of trials that have completed, for rules that compare only with those."""
+"""The pool of trials that ran to their ends: they ended by themselves, or by their own time limits."""
 
 UNCOMPARED = -2
 """The pool of trials that are recorded at a milestone, and not compared there."""
 
 AT_END = -1
-"""The milestone of having completed, reached with the rule's `value_at_end`. It is below any step."""
+"""The milestone of having run to the end, reached with the rule's `value_at_end`. It is below any step."""
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,19 @@ class InMemoryHistory:
         return True
 
     def complete(self, rule: Rule, number: int, last_value: float) -> None:
-        """Record that the trial has completed, as the service does."""
+        """Record that the trial has ended by itself or by its time limit, as the service does; again after a retry."""
         if rule.compares_completed:
             for milestone, (reached, pool) in self.reached.pop(number, {}).items():
-                ranking = self.rankings[milestone, pool]
-                del ranking[bisect_left(ranking, (reached, number))]
+                self._remove(number, milestone, reached, pool)
                 self.reach(number, milestone, reached, COMPLETED)
         if rule.keeps_ends:
+            if earlier := self.reached[number].pop(AT_END, None):
+                self._remove(number, AT_END, *earlier)
             self.reach(number, AT_END, rule.value_at_end(last_value, self.of(number)), COMPLETED)
+
+    def _remove(self, number: int, milestone: int, value: float, pool: int) -> None:
+        ranking = self.rankings[milestone, pool]
+        del ranking[bisect_left(ranking, (value, number))]
 
     def newest(self, count: int) -> Sequence[int]:
         """With `value_at`, the port `CompletedTrials`."""

@@ -46,7 +46,7 @@ class PausedTrials(Protocol):
 
     @property
     def any_completed(self) -> bool:
-        """Whether a trial has completed."""
+        """Whether a trial has run to its end."""
 
     def milestones(self) -> Sequence[int]:
         """The milestones at which trials are paused, ascending.

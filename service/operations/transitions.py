@@ -147,6 +147,8 @@ def move_trial(
         trial.paused_milestone = trial.paused_value = None
     if to is TrialStatus.RUNNING and trial.started_at is None:
         trial.started_at = at
+    if to is TrialStatus.STOPPED:
+        facts |= {"cause": trial.stop_cause}
     if to not in LIVE_TRIAL:
         trial.ended_at = at
         facts |= {"values": list(objective_values(experiment, trial).values()), "step": trial.last_step}

@@ -18,6 +18,7 @@ from service.store.attempts import ASK_HOLDER, attempts_of
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored
 from service.store.tables import TrialRow
+from service.store.trials.ended_trials import ran_to_its_end
 from service.store.trials.trials import reports_of
 from trainer.wire import Failure, FailureKind, Outcome, PhaseSeconds
 
@@ -53,8 +54,8 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
     after = _following(leased, outcome, failure, earlier)
     trial.failure_kind = after.kind
     move_trial(session, experiment, trial, after.to, reason=after.reason, at=now, kind=after.kind, cost=trial.cost)
-    if after.to is TrialStatus.COMPLETED:
-        Decider(session, experiment, leased.spec, now).record_completion(trial)
+    if ran_to_its_end(trial):
+        Decider(session, experiment, leased.spec, now).record_end(trial)
     spec = choose_after_trial(session, experiment, leased.spec, trial, now)
     paused_at = trial.paused_milestone if after.to is TrialStatus.PAUSED else None
     own = [] if paused_at is None else [paused_at]

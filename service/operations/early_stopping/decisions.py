@@ -91,8 +91,8 @@ class Decider:
         data = {"attempt": attempt, **facts}
         append_event(self.session, self.experiment, "decision", data, at=self.now, trial_id=trial.id)
 
-    def record_completion(self, trial: TrialRow) -> None:
-        """Let rules that compare with completed trials see this one."""
+    def record_end(self, trial: TrialRow) -> None:
+        """Let rules that compare with trials that ran to their ends see this one."""
         rule = self.spec.early_stopping
         if rule.keeps_ends and trial.confirms is None:
             self._history(trial, trial.judged_step).complete(rule)

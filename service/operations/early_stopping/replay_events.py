@@ -6,13 +6,14 @@ from dataclasses import replace
 from search.analysis.replay import Completion, Created, Event, ExperimentEnd, LeftSlot, RecordedReport, TrialEvent
 from search.early_stopping.compared_metric import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
+from service.domain.statuses import StopCause
 from service.store.recorded_events import RecordedEvent
 from service.store.trials.param_generations import Exploit
 
-KINDS = ("trial.created", "report", "trial.completed", "experiment.ending", "experiment.running")
+KINDS = ("trial.created", "report", "trial.completed", "trial.stopped", "experiment.ending", "experiment.running")
 
 ENDS = ("experiment.completed", "experiment.failed", "experiment.stopped")
-KINDS_FOR_PAUSING = (*KINDS, *ENDS, "decision", "trial.paused", "trial.failed", "trial.stopped")
+KINDS_FOR_PAUSING = (*KINDS, *ENDS, "decision", "trial.paused", "trial.failed")
 """The kinds of events that show when trials were paused."""
 
 
@@ -67,7 +68,7 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
             return None if value is None else RecordedReport(number, one.data["step"], value, judged)
         case "trial.created":
             return Created(number)
-        case "trial.completed":
+        case "trial.completed" | "trial.stopped" if _ran_to_its_end(one):
             return Completion(number)
         case "trial.paused":
             return LeftSlot(number)
@@ -75,6 +76,12 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
             return LeftSlot(number, final=True)
         case _:
             return None
+
+
+def _ran_to_its_end(end: RecordedEvent) -> bool:
+    """As `service.store.trials.ended_trials` says it of the row. An earlier version recorded no cause: it did not."""
+    is_own_end = end.data.get("cause", StopCause.USER) in (None, StopCause.MAX_TRIAL_SECONDS)
+    return end.kind == "trial.completed" or (is_own_end and end.data["values"][0] is not None)
 
 
 def _stops_trials(ending: RecordedEvent) -> bool:

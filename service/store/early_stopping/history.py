@@ -56,14 +56,14 @@ class StoredHistory:
         return None if before is None else (best_value_of((value for _, value in last), direction), before)
 
     def complete(self, rule: Rule) -> None:
-        """Record the end of the trial, which has completed, and move it to the pool that others are compared with."""
+        """Record the end of the trial, which ran to it, and move it to the pool that others are compared with."""
         trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
         milestones = milestones_of(self.session, trial.experiment_id)
         if rule.compares_completed:
             milestones.move(trial.id, trial.number, steps, COMPLETED)
         last = trial.value if self.metric is None else self._last_value()
         if last is not None:
-            milestones.add(trial.id, trial.number, AT_END, rule.value_at_end(last, self), COMPLETED)
+            milestones.put_end(trial.id, trial.number, rule.value_at_end(last, self))
 
     def _last_value(self) -> float | None:
         return next((value for _, value in self._newest_first(1)), None)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from search.early_stopping import AT_END, UNCOMPARED
+from search.early_stopping import AT_END, COMPLETED, UNCOMPARED
 from service.store.early_stopping.milestone_cache import ExperimentMilestones, MilestoneCache, MilestoneTrials
 from service.store.sql.write_session import WriteSession, add_later, change_later
 from service.store.tables import ExperimentRow, MilestoneRow
@@ -44,6 +44,15 @@ class Milestones:
             self.session, MilestoneRow, _columns(self.experiment, change, trial_id, number, milestone, value, pool)
         )
         return True
+
+    def put_end(self, trial_id: str, number: int, value: float) -> None:
+        """Also of a trial that had ended before, and was retried."""
+        if self.add(trial_id, number, AT_END, value, COMPLETED):
+            return
+        own = (MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.trial_id == trial_id)
+        changing = update(MilestoneRow).where(*own, MilestoneRow.milestone == AT_END)
+        self.session.connection().execute(changing.values(value=value, change=self._next_change()))
+        self.cached.put(number, AT_END, value, COMPLETED)
 
     def move(self, trial_id: str, number: int, milestones: Select[int], pool: int) -> None:
         """Move the trial to another pool at those of `milestones` that it has reached."""

@@ -1,0 +1,76 @@
+"""Rules that compare a trial with whole ones compare it also with those that their own time limit has ended."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.store.tables import MilestoneRow
+from tests.conftest import Api, Held
+
+pytestmark = pytest.mark.slow
+
+MEDIAN = {"rule": "median", "n_startup_trials": 3}
+RULES = (MEDIAN, {"rule": "percentile", "percentile": 50, "n_startup_trials": 3}, {"rule": "wilcoxon"})
+
+
+def ended(service: Api, name: str, *values: float) -> Held:
+    """A trial that ends as by its time limit."""
+    held = service.ask(name)
+    assert held
+    for value in values:
+        held.report(accuracy=value)
+    held.finish("stopped")
+    assert held.shown()["status"] == "stopped"
+    return held
+
+
+def last_decision(service: Api, name: str, *values: float) -> str:
+    held = service.ask(name)
+    assert held
+    return str([held.report(accuracy=value)["decision"] for value in values][-1])
+
+
+def milestones(service: Api) -> list[tuple[int, int, float, int]]:
+    columns = MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.pool
+    with service.app.state.context.database.read() as session:
+        return sorted(tuple(row) for row in session.execute(select(*columns)))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["rule"])
+def test_a_worse_trial_is_stopped(service: Api, rule: dict[str, Any]) -> None:
+    name = service.create(early_stopping=rule, limits={"max_trials": 30, "parallelism": 30})["name"]
+    for number in range(3):
+        ended(service, name, *(0.5 + 0.01 * number + 0.001 * step for step in range(8)))
+    assert last_decision(service, name, *(0.1 + 0.002 * step for step in range(8))) == "stop"
+    replayed = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": rule})
+    assert [stop["number"] for stop in replayed["stopped"]] == [3]
+
+
+def test_a_trial_that_a_user_stops_is_not_compared_with(service: Api) -> None:
+    name = service.create(early_stopping=MEDIAN)["name"]
+    for _ in range(3):
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=0.9)
+        service.post(f"/v1/trials/{held.trial}/stop")
+        held.finish("stopped")
+    assert last_decision(service, name, 0.1) == "continue"
+
+
+def test_a_changed_rule_finds_the_same_ends_also_after_a_retry(service: Api) -> None:
+    name = service.create(early_stopping=MEDIAN, limits={"max_trials": 30, "parallelism": 30})["name"]
+    first = ended(service, name, 0.5, 0.6)
+    ended(service, name, 0.4)
+    service.post(f"/v1/trials/{first.trial}/retry")
+    again = service.ask(name)
+    assert again
+    assert again.trial == first.trial
+    for value in (0.5, 0.6, 0.7):
+        again.report(accuracy=value)
+    again.finish("stopped")
+    found = milestones(service)
+    assert [value for number, milestone, value, _ in found if (number, milestone) == (0, -1)] == [0.7]
+    for rule in (RULES[1], MEDIAN):
+        service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": rule}).raise_for_status()
+    assert milestones(service) == found
