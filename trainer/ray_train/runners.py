@@ -3,12 +3,12 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig, UserCallback
+from ray.train import FailureConfig, PreemptionInfo, RunConfig, ScalingConfig, UserCallback
 from ray.train.v2._internal.execution.callback import ControllerCallback
 from ray.train.v2._internal.execution.storage import StorageContext
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -26,6 +26,7 @@ START_SECONDS = 60.0
 """How long a worker group waits for its resources before the attempt is given back."""
 
 Train = Callable[[], None]
+RanksByNode = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class RunPlan:
         return RunConfig(
             name=self.name,
             storage_path=self.storage_path,
-            failure_config=FailureConfig(max_failures=0, controller_failure_limit=0),
+            failure_config=FailureConfig(max_failures=0, max_preemption_failures=0, controller_failure_limit=0),
             callbacks=list(callbacks),
             worker_runtime_env=worker_runtime_env(self.env, self.scaling, self.runtime_env),
         )
@@ -107,6 +108,9 @@ class Runner(Protocol):
     @property
     def placement_group(self) -> str | None:
         """The id, in hexadecimal, of the placement group that this process has made. From any thread."""
+
+    def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
+        """These nodes go away in so many seconds: `ray.train.get_preemption_info()` tells the training function."""
 
     def wake(self, *, ending: bool = False) -> None:
         """All ranks have reported or, with `ending`, are done. From any thread."""
@@ -158,6 +162,9 @@ class WarmRunner:
     def placement_group(self) -> str | None:
         found = self.group.placement_group
         return found.placement_group.id.hex() if found is not None else None
+
+    def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
+        _announce_preemption(self.actors().values(), ranks, seconds)
 
     def wake(self, *, ending: bool = False) -> None:
         self.group.wake(ending=ending)
@@ -236,6 +243,9 @@ class FreshRunner:
     def placement_group(self) -> str | None:
         return None
 
+    def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
+        _announce_preemption(self._actors, ranks, seconds)
+
     def wake(self, *, ending: bool = False) -> None:
         """The controller is another process; it polls."""
 
@@ -278,6 +288,13 @@ class SavedCheckpoints(UserCallback):  # type: ignore[misc]
         sequence, self._sequence = self._sequence, self._sequence + 1
         if checkpoint is not None:
             ray.get(self._slot.checkpoint_saved.remote(self._run, sequence, checkpoint.path))
+
+
+def _announce_preemption(workers: Iterable[Any], ranks: RanksByNode, seconds: float) -> None:
+    """As Ray's own watcher of drained nodes, which is off: the agent watches them, and the slot ends the run."""
+    info = PreemptionInfo(int((time.time() + seconds) * 1000), {node: list(own) for node, own in ranks.items()})
+    for actor in workers:
+        actor.mark_preempt.remote(info)
 
 
 @contextlib.contextmanager

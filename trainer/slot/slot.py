@@ -152,8 +152,8 @@ class Slot(WorkerMessageHandlers):
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
         """These Ray nodes go away in `grace_seconds`. The call may be repeated.
 
-        If this slot uses one of them, or comes to: its attempt leaves at its next report, is ended when the time is
-        over, and fails as preempted; the slot then closes itself.
+        If this slot uses one of them, or comes to: its attempt leaves at its next checkpoint or its next report but
+        one, is ended when the time is over, and fails as preempted; the slot then closes itself.
         """
         self._nodes.drain(nodes, grace_seconds)
         self._leave_drained_nodes()
@@ -205,7 +205,7 @@ class Slot(WorkerMessageHandlers):
         logger.info("slot %s closes: a node it uses is drained", self._name)
         self._state.is_draining = True
         if (attempt := self._attempt) is not None:
-            attempt.drain(seconds_left)
+            attempt.drain(self._nodes.drained, seconds_left)
         self._inbox.put(None)
 
     # The slot's own thread.

@@ -40,6 +40,24 @@ def test_the_controller_reads_whether_to_watch_for_preemption_only_in_its_constr
     assert "ENABLE_PREEMPTION_WATCHER_ENV_VAR" in source(TrainController.__init__)
 
 
+def test_a_worker_is_told_of_a_preemption_by_one_call_and_only_the_failure_policy_repeats_the_run() -> None:
+    from ray.train import PreemptionInfo
+    from ray.train.v2._internal.execution.controller import TrainController
+    from ray.train.v2._internal.execution.failure_handling import DefaultFailurePolicy
+    from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+    from ray.train.v2.api.exceptions import PreemptionError
+
+    from trainer.ray_train.runners import RunPlan
+
+    assert parameters(RayTrainWorker.mark_preempt) == ["self", "info"]
+    assert parameters(PreemptionInfo) == ["deadline_ms", "preempted_node_to_ranks"]
+    error = PreemptionError(preemption_info=PreemptionInfo(0, {}), drain_timed_out=True)
+    plan = RunPlan("torch", {"num_workers": 1}, {}, "run", "/storage", is_cancelled=lambda: False, on_success=lambda: None)
+    decision = DefaultFailurePolicy(plan.run_config().failure_config).make_decision(training_failed_error=error)
+    assert decision.name == "RAISE"
+    assert "self._failure_policy.make_decision" in source(TrainController._handle_preempting_state)
+
+
 def test_the_controller_configures_its_loggers_only_in_its_constructor_and_only_if_enabled() -> None:
     from ray.train.v2._internal.constants import ENABLE_CONTROLLER_STRUCTURED_LOGGING_ENV_VAR
     from ray.train.v2._internal.execution.controller import TrainController

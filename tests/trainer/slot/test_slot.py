@@ -333,6 +333,25 @@ def test_a_slot_on_a_drained_node_gives_its_trial_back_with_its_last_checkpoint_
     assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
 
 
+def test_a_function_that_saves_before_its_node_goes_away_loses_nothing(
+    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
+) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    trial, actor = start("save_when_preempted")
+    alone.wait_for(lambda: alone.reports[trial], what="a report")
+    (node,) = ray.get(actor.status.remote())["nodes"]
+    ray.get(actor.drain.remote([node], 600))
+    error = alone.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
+    assert record.read_text() == "0 preempted [0] True\n"
+    *others, last = alone.reports[trial]
+    assert not any(report.checkpoint for report in others)
+    assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
+    assert ended(actor)
+
+
 def test_an_attempt_that_ignores_the_drain_of_its_node_is_ended_in_time(
     alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
 ) -> None:

@@ -5,6 +5,7 @@ Shipped as the package of the tests' trials. It uses Ray Train and nothing of Pa
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import random
@@ -160,6 +161,17 @@ def save(config: dict[str, Any]) -> None:
         write_down(config, "step", step)
         time.sleep(config.get("pause", 0))
         save_shard(step, checkpoint_dir_name=config["names"][step % 2] if "names" in config else None)
+
+
+def save_when_preempted(config: dict[str, Any]) -> None:
+    """Reports at each step, and saves only before its node goes away, as Ray's documentation advises."""
+    for step in itertools.count(1):
+        info = ray.train.get_preemption_info()
+        if info is not None:
+            write_down(config, "preempted", info.preempted_ranks, info.deadline_ms > time.time() * 1000)
+            save_shard(step)
+        time.sleep(0.02)
+        ray.train.report({"epoch": step})
 
 
 def save_shard(step: int, **arguments: Any) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
@@ -289,11 +289,12 @@ class Attempt:
             logger.info("%s is to stop: %s", self.run, reason or "no reason given")
             self._leave()
 
-    def drain(self, seconds: float) -> None:
-        """One of its nodes is drained: leave at the next report; be ended after so many seconds."""
+    def drain(self, nodes: Collection[str], seconds: float) -> None:
+        """These nodes are drained: the workers are told, leave soon, and are ended after so many seconds."""
         at_deadline = self.state.drain()
         if isinstance(self.state.current, Draining):
-            self._leave()
+            self._runner.announce_preemption({node: self.ranks.on(node) for node in nodes}, seconds)
+            self._loop.call_soon_threadsafe(self.barrier.leave_soon)
         self._timers.start("drain", seconds, self.end_now, at_deadline)
 
     def end_now(self, to: State) -> None:

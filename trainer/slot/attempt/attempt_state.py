@@ -36,7 +36,7 @@ class Stopping(State):
 
 @dataclass(frozen=True)
 class Draining(State):
-    """One of its nodes is drained: it leaves at its next report, and is given back to be run elsewhere."""
+    """One of its nodes is drained: it leaves at its next checkpoint or report but one, to be run elsewhere."""
 
     summary = "was asked to leave a node that is drained"
 

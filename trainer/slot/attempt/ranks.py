@@ -54,6 +54,10 @@ class Ranks:
     def have_all_started(self) -> bool:
         return len(self.started) == self.world_size
 
+    def on(self, node: str) -> list[int]:
+        """Those that have started on this node."""
+        return sorted(rank for rank, started in self.started.items() if started.node == node)
+
     @property
     def have_all_ended(self) -> bool:
         return len(self.ended) == self.world_size

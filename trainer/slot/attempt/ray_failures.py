@@ -74,7 +74,7 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
     if names & NOT_STARTED:
         # Others were quicker to take what was free at the claim. The trial did not cause that.
         return Failure(PREEMPTED, f"the resources of {workers} did not become free in time; nothing was started")
-    if any(getattr(link, "preempted", False) for link in links):
+    if "PreemptionError" in names or any(getattr(link, "preempted", False) for link in links):
         return Failure(PREEMPTED, "a node that the workers ran on was preempted")
     if any(word in text for word in MEMORY_MONITOR_WORDS):
         return Failure(OUT_OF_MEMORY, f"a worker was ended because its node ran out of memory: {_one_line(text)}")

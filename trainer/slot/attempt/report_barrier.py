@@ -53,6 +53,7 @@ class ReportBarrier:
         self._service_is_silent = False
         self._is_leaving = False
         self._leaves_when_saved = False
+        self._leaves_at: int | None = None
         self.undecided: set[int] = set()
         self.made: dict[int, int] = {}
         self._left_at: int | None = None
@@ -95,6 +96,16 @@ class ReportBarrier:
         """Leave at the first report that has saved a checkpoint, so that nothing has to be trained again."""
         self._leaves_when_saved = True
 
+    def leave_soon(self) -> None:
+        """Leave at the first report that has saved a checkpoint, or else at the second one from now on.
+
+        Between the two the function may save because of what it has been told (`ray.train.get_preemption_info`).
+        """
+        if any(pending.checkpoint is not None and not pending.answer.done() for pending in self._pending.values()):
+            self.leave()
+        self.leave_when_saved()
+        self._leaves_at = self.made.get(0, 0) + 1
+
     def saved(self, sequence: int) -> None:
         """All ranks have saved the checkpoint of this report. It may come long after the report."""
         is_late = sequence not in self._pending or self._pending[sequence].checkpoint is None
@@ -103,7 +114,9 @@ class ReportBarrier:
 
     def _send(self, pending: PendingReport) -> None:
         pending.is_delivered = True
-        self._is_leaving = self._is_leaving or (self._leaves_when_saved and pending.checkpoint is not None)
+        is_last = self._leaves_at is not None and pending.sequence >= self._leaves_at
+        has_saved = self._leaves_when_saved and pending.checkpoint is not None
+        self._is_leaving = self._is_leaving or is_last or has_saved
         if self._is_leaving:
             # The order to leave came before this report. The report still counts; the function leaves with it.
             self._resolve(pending, STOP)

@@ -23,7 +23,12 @@ class SlotNodes:
         for node in nodes:
             self._drain_deadlines.setdefault(node, time.monotonic() + grace_seconds)
 
+    @property
+    def drained(self) -> set[str]:
+        """Those of the used nodes that go away."""
+        return self.used & self._drain_deadlines.keys()
+
     def seconds_left(self) -> float | None:
         """Until the first of the used nodes goes away; None if none of them does."""
-        deadlines = [deadline for node, deadline in self._drain_deadlines.items() if node in self.used]
+        deadlines = [self._drain_deadlines[node] for node in self.drained]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,16 @@ class CountingRunner:
         self.ended_count = 0
         self.is_ending = False
         self.group: dict[int, Any] = {}
+        self.announced: list[Mapping[str, Sequence[int]]] = []
 
     def worker_started(self, actor: Any) -> None:
         pass
 
     def actors(self) -> dict[int, Any]:
         return self.group
+
+    def announce_preemption(self, ranks: Mapping[str, Sequence[int]], _seconds: float) -> None:
+        self.announced.append(ranks)
 
     def wake(self, *, ending: bool = False) -> None:
         self.is_ending = self.is_ending or ending

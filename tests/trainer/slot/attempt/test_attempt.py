@@ -132,8 +132,12 @@ def test_a_report_that_the_service_refuses_fails_it_also_if_it_is_killed_then(tm
 def test_a_drained_node_gives_it_back_when_the_time_is_over(tmp_path: Path) -> None:
     async def run() -> None:
         async with played(tmp_path) as one:
-            one.attempt.drain(0.2)
-            assert await one.report(0) == "stop"
+            one.attempt.worker_started(0, STARTED)
+            one.attempt.drain({"n", "that of the slot"}, 0.2)
+            assert one.runner.announced == [{"n": [0], "that of the slot": []}]
+            await asyncio.sleep(0)  # its reports are answered in another turn of the loop
+            assert await one.report(0) == "continue"
+            assert await one.report(1) == "stop"
             await one.comes_to(Preempted)
             outcome = await one.conclude()
             assert outcome is not None
@@ -152,7 +156,7 @@ def test_orders_after_the_conclusion_leave_the_workers_to_the_next_attempt(tmp_p
             for end in (Killed(), LeaseLost(), Preempted()):
                 one.attempt.end_now(end)
             one.attempt.stop("too late")
-            one.attempt.drain(0)
+            one.attempt.drain({"n"}, 0)
             await asyncio.sleep(0.1)
             assert one.runner.ended_count == 0
 

@@ -120,3 +120,33 @@ def test_a_group_that_is_to_be_resized_leaves_once_a_checkpoint_is_saved_in_the_
 
     answers, _, _ = run(scenario)
     assert answers == [CONTINUE, STOP]
+
+
+def test_a_drain_leaves_at_the_second_report_so_that_the_function_may_save_between() -> None:
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        barrier.decide(0, CONTINUE)
+        barrier.leave_soon()
+        return [await barrier.report(sequence, 0, 1, {}, None) for sequence in range(3)]
+
+    assert run(scenario, wait_seconds=0)[0] == [CONTINUE, STOP, STOP]
+
+
+def test_a_drain_leaves_at_a_report_that_saves() -> None:
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        waiting = asyncio.create_task(barrier.report(0, 0, 1, {}, None))
+        await asyncio.sleep(0)
+        barrier.leave_soon()
+        barrier.decide(0, CONTINUE)
+        return [await waiting, await barrier.report(1, 0, 1, {}, "c")]
+
+    assert run(scenario)[0] == [CONTINUE, STOP]
+
+
+def test_a_drain_leaves_at_a_report_that_has_just_saved() -> None:
+    async def scenario(barrier: ReportBarrier) -> str:
+        waiting = asyncio.create_task(barrier.report(0, 0, 1, {}, "c"))
+        await asyncio.sleep(0)
+        barrier.leave_soon()
+        return await waiting
+
+    assert run(scenario)[0] == STOP
