@@ -52,7 +52,8 @@ def test_a_worker_is_told_of_a_preemption_by_one_call_and_only_the_failure_polic
     assert parameters(RayTrainWorker.mark_preempt) == ["self", "info"]
     assert parameters(PreemptionInfo) == ["deadline_ms", "preempted_node_to_ranks"]
     error = PreemptionError(preemption_info=PreemptionInfo(0, {}), drain_timed_out=True)
-    plan = RunPlan("torch", {"num_workers": 1}, {}, "run", "/storage", is_cancelled=lambda: False, on_success=lambda: None)
+    scaling = {"num_workers": 1}
+    plan = RunPlan("torch", scaling, {}, "run", "/storage", is_cancelled=lambda: False, on_success=lambda: None)
     decision = DefaultFailurePolicy(plan.run_config().failure_config).make_decision(training_failed_error=error)
     assert decision.name == "RAISE"
     assert "self._failure_policy.make_decision" in source(TrainController._handle_preempting_state)
