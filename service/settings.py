@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
@@ -21,11 +22,15 @@ LEASE_KEY_BYTES = 32
 MAX_PORT = 65_535
 
 PROBE_PREFIX = ".writable-"
-DATABASES = ("sqlite:", "postgresql:", "postgresql+")
+DATABASES = re.compile(r"sqlite:///(?!:memory:|\?).+|postgresql(\+psycopg)?://.*", re.DOTALL)
 
 
 class BadSettings(Exception):
     """The service cannot start with a setting; the message names it and says what would be right."""
+
+
+class DatabaseAway(BadSettings):
+    """The database that a setting names does not answer."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Settings:
         return cls(
             data_dir=data_dir,
             database_url=_database_url(env.get("PACELINE_DATABASE_URL") or f"sqlite:///{data_dir / 'paceline.db'}"),
-            storage=env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints"),
+            storage=_storage(env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints")),
             host=env.get("PACELINE_HOST") or cls.host,
             port=_whole(env, "PACELINE_PORT", cls.port, most=MAX_PORT),
             hosts=_hosts(env.get("PACELINE_HOSTS", "")),
@@ -161,14 +166,26 @@ def _hosts(text: str) -> tuple[HostPattern, ...]:
 
 
 def _database_url(url: str) -> str:
-    if not url.startswith(DATABASES):
+    if not DATABASES.fullmatch(url):
         scheme, mark, _ = url.partition("://")
-        found = f"not with {scheme}://" if mark else "and has no scheme"  # the rest may hold a password
+        given = f"not as {scheme}://…" if mark else "and has no scheme"  # the rest may hold a password
         raise BadSettings(
-            "PACELINE_DATABASE_URL must begin with sqlite:///, followed by a path, or with postgresql+psycopg://, "
-            f"{found}"
+            "PACELINE_DATABASE_URL must be sqlite:///, followed by a path, or as postgresql+psycopg://user@host:5432/name"
+            f", {given}"
         )
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise BadSettings(
+            f"PACELINE_DATABASE_URL must have a host, and a port from 0 to {MAX_PORT}, as in "
+            "postgresql+psycopg://user@host:5432/name; special characters of a password are percent-encoded"
+        ) from None  # the error may hold the password
     return url
+
+
+def _storage(text: str) -> str:
+    """A directory as an absolute path, since the agents and workers have other working directories."""
+    return text if "://" in text else str(Path(text).expanduser().absolute())
 
 
 def _advertised_url(text: str) -> str | None:

@@ -1,6 +1,7 @@
 """The metric that early stopping compares trials by."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 from search.early_stopping.rule import Rule, StoppingRule
 from search.mistakes import Mistake, listed
 from search.problem import Direction
+
+_DECIMAL = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*", re.ASCII)
+"""Python's `float` also reads digits of other scripts, and underscores."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,9 @@ def number_in(metrics: Mapping[str, Any], name: str) -> float | None:
 
 
 def finite_number(reported: Any) -> float | None:
-    """A reported value as a finite number; None if it is not one."""
+    """A reported value as a finite number; None if it is not one. A text may be a number, as `"0.5"`."""
+    if isinstance(reported, str) and not _DECIMAL.fullmatch(reported):
+        return None
     try:
         value = float(reported)
     except (TypeError, ValueError, OverflowError):

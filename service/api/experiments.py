@@ -81,12 +81,9 @@ def list_experiments(
     limit: Limit = 100,
 ) -> Page[ExperimentView]:
     """The experiments, newest first."""
-    name, _, value = (tag or "").partition(":")
     after = from_cursor(EXPERIMENT_KEY, cursor)
     with context.database.read() as session:
-        rows = page_of_experiments(
-            session, status=status, tag=(name, value) if tag else None, after=after, limit=limit + 1
-        )
+        rows = page_of_experiments(session, status=status, tag=tag, after=after, limit=limit + 1)
         return Page(
             items=experiment_views(context, session, rows[:limit]),
             next_cursor=next_cursor(rows, limit, lambda row: to_cursor(EXPERIMENT_KEY, (row.created_at, row.id))),

@@ -24,9 +24,10 @@ from service.cli.commands import (
     tokens,
     trials,
 )
+from service.cli.download import CannotFetch
 from service.cli.terminal.console import EXIT_FAILED, EXIT_USAGE, fail
 from service.errors import ServiceError
-from service.settings import BadSettings
+from service.settings import BadSettings, DatabaseAway
 
 app = typer.Typer(
     help="Hyperparameter tuning over Ray Train: submit an experiment, watch it, take the best trial.",
@@ -56,10 +57,10 @@ def main() -> None:
         app()
     except Refused as refused:
         fail(refused.errors, EXIT_USAGE, refused.hints)
+    except (Unreachable, trials.StreamEnded, CannotFetch, DatabaseAway) as error:
+        fail([str(error)], EXIT_FAILED)
     except (arguments.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
         fail([str(error)], EXIT_USAGE)
-    except (Unreachable, trials.StreamEnded) as error:
-        fail([str(error)], EXIT_FAILED)
 
 
 def _show_version(wanted: bool) -> None:

@@ -40,7 +40,7 @@ def merge_patch(settings: Sequence[str], example: str = "limits.max_trials=64") 
         path, has_value, text = setting.partition("=")
         if not path or not has_value:
             raise BadArgument(f"--set must be FIELD=VALUE, as in {example}; not {setting!r}")
-        *parents, field = path.split(".")
+        *parents, field = _names_in(path)
         parent = patch
         for name in parents:
             if not isinstance(parent.get(name), dict):
@@ -58,6 +58,13 @@ def read_document(argument: str) -> bytes:
         return Path(argument).read_bytes()
     except OSError as error:
         raise BadArgument(f'{argument!r} must be a file, or JSON as in {{"params": {{"lr": 0.1}}}}: {error}') from error
+
+
+def _names_in(path: str) -> list[str]:
+    """Of the fields from the outermost on. Names with dots have quotes: `space."model.lr".high`."""
+    if not re.fullmatch(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*', path):
+        raise BadArgument(f'--set must name a field as in limits.max_trials or space."model.lr".high; not {path!r}')
+    return [quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|([^".]+)', path)]
 
 
 def _value(text: str) -> Any:

@@ -27,14 +27,12 @@ class Code:
 
 
 def pack(path: Path) -> Code:
-    """Raises CannotPack for a path that does not exist, holds no Python or is too large for memory."""
+    """Raises CannotPack for a path that does not exist, and for a folder that is too large for memory."""
     if path.is_dir():
         _check_size(path)
         return Code("package.zip", _zipped(path))
     if not path.is_file():
         raise CannotPack(f"there is no file or folder {path}")
-    if path.suffix not in {".py", ".zip"}:
-        raise CannotPack(f"{path} is neither a .py, nor a .zip, nor a folder")
     return Code(path.name, path.read_bytes())
 
 

@@ -16,7 +16,7 @@ MAX_FAILURES = 5
 PAUSE_SECONDS = 1.0
 
 
-class CannotFetch(BadArgument):
+class CannotFetch(Exception):
     """The files cannot be written where the user wants them."""
 
 
@@ -25,10 +25,10 @@ def fetch_archive(client: Client, path: str, target: Path) -> None:
 
     What has come is kept beside it if the command is interrupted.
 
-    Raises CannotFetch, Unreachable, Refused.
+    Raises BadArgument for a directory that exists, CannotFetch, Unreachable, Refused.
     """
     if target.exists():
-        raise CannotFetch(f"{target} exists already; remove it, or choose another directory with --to")
+        raise BadArgument(f"{target} exists already; remove it, or choose another directory with --to")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         archive = _download(client, path, target.with_name(f".{target.name}{path.replace('/', '-')}"))

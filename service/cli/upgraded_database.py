@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from service import private_files
-from service.settings import BadSettings, Settings, without_password
+from service.settings import BadSettings, DatabaseAway, Settings, without_password
 from service.store.sql.database import Database, is_outage
 from service.store.sql.schema_upgrade import SchemaTooNew, WouldLoseData, downgrade, upgrade
 
@@ -38,14 +38,14 @@ def _upgrade(database: Database) -> None:
 
 
 def _check_reached(database: Database, error: DBAPIError) -> None:
-    """Raises BadSettings if the error means that the database does not answer."""
+    """Raises DatabaseAway if the error means that the database does not answer."""
     if not is_outage(error):
         return
     url = without_password(database.engine.url.render_as_string(hide_password=True))
     message = (
         f"the database {url} does not answer: {outage_reason(error)}; see PACELINE_DATABASE_URL and the server's log"
     )
-    raise BadSettings(message) from error
+    raise DatabaseAway(message) from error
 
 
 def outage_reason(error: SQLAlchemyError) -> str:

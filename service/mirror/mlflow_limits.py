@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from search.early_stopping.compared_metric import finite_number
+
 NAME_LENGTH = 250
 EXPERIMENT_NAME_LENGTH = 500
 PARAM_LENGTH = 6000
@@ -26,9 +28,12 @@ def name(text: str) -> str:
 
 
 def number(value: Any) -> float | None:
-    """Return `value` as a metric; None for what is not a number. NaN and infinities are words, since JSON has none."""
+    """Return `value` as a metric; None for what is not a number.
+
+    Numbers may be texts, as for the search. NaN and infinities always are, since JSON has none.
+    """
     if isinstance(value, str):
-        return _NUMBER_WORDS.get(value.lower())
+        return _NUMBER_WORDS.get(value.lower(), finite_number(value))
     if not isinstance(value, int | float):
         return None
     try:

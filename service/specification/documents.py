@@ -5,9 +5,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from search.mistakes import Mistake, Path, shortened
-from service.errors import BadRequest, Invalid, TooLarge
-from service.specification.json_hooks import MAX_MISTAKES, integer, object_of_unique_names
+from search.mistakes import Path, shortened
+from service.errors import BadRequest, TooLarge
+from service.specification.json_hooks import WRITTEN_TWICE, RepeatingObject, any_object, integer
+from service.specification.mistake_list import MistakeList
 from service.specification.yaml_reader import MAX_DEPTH, read_yaml, too_deep
 from trainer.wire import is_storable_text
 
@@ -24,7 +25,7 @@ def read_document(body: bytes, *, is_json: bool) -> Any:
     for YAML's own types and for values that cannot be stored. The time is linear in the size of the body.
     """
     try:
-        document = json.loads(body, object_pairs_hook=object_of_unique_names, parse_int=integer)
+        document = json.loads(body, object_pairs_hook=any_object, parse_int=integer)
     except RecursionError as error:
         raise too_deep() from error
     except ValueError as error:
@@ -38,22 +39,23 @@ def read_document(body: bytes, *, is_json: bool) -> Any:
 
 def check_values(document: Any) -> None:
     """Raises TooLarge, BadRequest for a document that is too deep, and Invalid for values that cannot be stored."""
-    found: list[Mistake] = []
+    found = MistakeList()
     characters, parts = 0, 1
     left: list[tuple[Path, Any]] = [((), document)]
     while left:
         path, value = left.pop()
         if isinstance(value, dict | list):
+            for name in value.repeated if isinstance(value, RepeatingObject) else ():
+                found.add((*path, shortened(name)), WRITTEN_TWICE)
             parts += len(value) * (2 if isinstance(value, dict) else 1)
             _check_size(parts, characters)
             left += reversed(list(_inner(path, value)))
             continue
         characters += len(value) if isinstance(value, str) else 0
         _check_size(parts, characters)
-        if len(found) < MAX_MISTAKES and (fault := _fault_in(value)):
-            found.append(Mistake(path, fault))
-    if found:
-        raise Invalid(found)
+        if fault := _fault_in(value):
+            found.add(path, fault)
+    found.refuse()
 
 
 def _inner(path: Path, value: dict[str, Any] | list[Any]) -> Iterator[tuple[Path, Any]]:

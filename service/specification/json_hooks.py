@@ -1,26 +1,37 @@
 """What JSON's parser calls for objects and integers."""
 
 from collections import Counter
-from itertools import islice
 from typing import Any
 
 from search.mistakes import Mistake, shortened
 from service.errors import Invalid
 
-MAX_MISTAKES = 20
-"""The most mistakes of a document that an answer names."""
-
 _LARGER_THAN_64_BITS = 25
 """A number with this many digits."""
 
 
-def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object for JSON's parser, which would keep the last of several fields of one name. Raises Invalid."""
+WRITTEN_TWICE = "is written twice in one object; keep one"
+
+
+class RepeatingObject(dict[str, Any]):
+    """An object with several fields of one name. Only the parser's caller knows where in the document it is."""
+
+    def __init__(self, fields: list[tuple[str, Any]]) -> None:
+        super().__init__(fields)
+        self.repeated = [name for name, count in Counter(name for name, _ in fields).items() if count > 1]
+
+
+def any_object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object for JSON's parser, which would keep the last of several fields of one name."""
     found = dict(fields)
-    if len(found) < len(fields):
-        counts = Counter(name for name, _ in fields)
-        repeated = islice((name for name, count in counts.items() if count > 1), MAX_MISTAKES)
-        raise Invalid([Mistake((shortened(name),), "is written twice in one object; keep one") for name in repeated])
+    return found if len(found) == len(fields) else RepeatingObject(fields)
+
+
+def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The same for documents whose names have no paths. Raises Invalid."""
+    found = any_object(fields)
+    if isinstance(found, RepeatingObject):
+        raise Invalid([Mistake((shortened(name),), WRITTEN_TWICE) for name in found.repeated])
     return found
 
 

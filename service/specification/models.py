@@ -184,7 +184,7 @@ class ExperimentSpec(SpecPart):
     """after the search, run its winners again with other seeds, within limits.max_trials"""
     checkpoints: CheckpointsSpec = Field(default_factory=CheckpointsSpec)
     """which checkpoints are kept"""
-    step_metric: str | None = None
+    step_metric: str | None = Field(default=None, min_length=1)
     """the reported metric that is the step; absent: reports are counted"""
     priority: int = Field(default=0, ge=-1000, le=1000)
     """experiments with a higher one get free resources first"""

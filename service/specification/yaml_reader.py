@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
-from search.mistakes import Mistake, Path, shortened
-from service.errors import BadRequest, Invalid
-from service.specification.json_hooks import MAX_MISTAKES, integer
+from search.mistakes import Path, shortened
+from service.errors import BadRequest, TooLarge
+from service.specification.json_hooks import integer
+from service.specification.mistake_list import MistakeList
 
 MAX_DEPTH = 50
 MAX_YAML_PARTS = 100_000
@@ -40,8 +41,8 @@ _TEXT_TAGS = {"!", f"{_TAG}str"}
 def read_yaml(body: bytes) -> Any:
     """The only document in `body`, of plain values. None for an empty body.
 
-    Raises BadRequest for what is not one document of YAML or is too large, Invalid for repeated names and for tags that
-    JSON does not have. The values are not checked further.
+    Raises BadRequest for what is not one document of YAML, TooLarge for one with too many values, Invalid for repeated
+    names and for tags that JSON does not have. The values are not checked further.
     """
     try:
         if _TAG_DIRECTIVE.search(body.decode()):
@@ -63,7 +64,7 @@ class _Reader:
     def __init__(self, body: bytes) -> None:
         self._events: Iterator[yaml.Event] = yaml.parse(body, yaml.CSafeLoader)
         self._anchored: dict[str, Any] = {}
-        self._mistakes: list[Mistake] = []
+        self._mistakes = MistakeList()
         self._parts = 0
 
     def document(self) -> Any:
@@ -74,16 +75,14 @@ class _Reader:
         next(self._events)  # the end of the document
         if not isinstance(next(self._events), yaml.StreamEndEvent):
             raise BadRequest("the body has more than one YAML document; send each by itself")
-        if self._mistakes:
-            raise Invalid(self._mistakes)
+        self._mistakes.refuse()
         return value
 
     def _next(self) -> yaml.Event:
         self._parts += 1
         if self._parts > MAX_YAML_PARTS:
-            raise BadRequest(
-                f"the YAML has more than {MAX_YAML_PARTS} names and values; send JSON, which may have more"
-            )
+            message = f"the YAML has more than {MAX_YAML_PARTS} names and values; send JSON, which may have more"
+            raise TooLarge(message, max_parts=MAX_YAML_PARTS)
         return next(self._events)
 
     def _value(self, event: yaml.Event, path: Path) -> Any:
@@ -162,8 +161,7 @@ class _Reader:
         self._refuse(path, f"has the tag {_short_tag(tag)}, which does not fit here; leave it out ({_line(event)})")
 
     def _refuse(self, path: Path, message: str) -> None:
-        if len(self._mistakes) < MAX_MISTAKES:
-            self._mistakes.append(Mistake(path, message))
+        self._mistakes.add(path, message)
 
 
 def _plain_value(text: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, exists, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN, EndReason
@@ -92,19 +92,29 @@ def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:
 
 
 def page_of_experiments(
-    session: Session, *, status: str | None, tag: tuple[str, str] | None, after: tuple[datetime, str] | None, limit: int
+    session: Session, *, status: str | None, tag: str | None, after: tuple[datetime, str] | None, limit: int
 ) -> list[ExperimentRow]:
-    """Newest first. `after`: the creation time and the id of the last experiment of the page before."""
+    """Newest first. `tag`: as `name:value`.
+
+    `after`: the creation time and the id of the last experiment of the page before.
+    """
     query = select(ExperimentRow).order_by(ExperimentRow.created_at.desc(), ExperimentRow.id.desc())
     if status:
         query = query.where(ExperimentRow.status == status)
     if tag:
-        query = query.where(ExperimentRow.tags[tag[0]].as_string() == tag[1])
+        query = query.where(_has_tag(tag, session.get_bind().dialect.name))
     if after is not None:
         created_at, experiment_id = after
         position = tuple_(ExperimentRow.created_at, ExperimentRow.id)
         query = query.where(position < tuple_(literal(created_at, UtcDateTime), literal(experiment_id)))
     return list(session.scalars(query.limit(limit)))
+
+
+def _has_tag(tag: str, dialect: str) -> ColumnElement[bool]:
+    """Names may have colons, too. Not by a JSON path, in which SQLite does not find all names."""
+    each = func.json_each if dialect == "sqlite" else func.json_each_text
+    found = each(ExperimentRow.tags).table_valued("key", "value")
+    return exists(select(found.c.key).where(found.c.key + ":" + found.c.value == tag))
 
 
 def _named(name_or_id: str) -> Select[ExperimentRow]:

@@ -165,6 +165,11 @@ def test_a_reported_value_is_a_number_or_left_out(value: Any) -> None:
     assert isinstance(mlflow_limits.number(value), float | None)
 
 
+@pytest.mark.parametrize(("value", "number"), [("0.5", 0.5), ("-inf", float("-inf")), ("1_0", None), ("five", None)])
+def test_a_text_is_the_number_that_the_search_takes_it_for(value: str, number: float | None) -> None:
+    assert mlflow_limits.number(value) == number
+
+
 def test_a_number_beyond_all_floats_is_infinite() -> None:
     assert mlflow_limits.number(-(10**400)) == float("-inf")
 

@@ -96,6 +96,9 @@ EnvironmentName = Annotated[
     Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200),
     in_words("must be a variable's name: at most 200 letters, digits and underscores, not beginning with a digit"),
 ]
+ProcessVariable = Annotated[
+    str, Field(pattern=r"^[^=\u0000]+$"), in_words("must be a variable's name: not empty, and without =")
+]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT), JsonNumber]
 DeletionId = Annotated[int, Field(ge=0, lt=2**31), JsonNumber]
 Ordinal = Annotated[int, Field(ge=1, le=MAX_COUNT), JsonNumber]

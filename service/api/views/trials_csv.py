@@ -23,18 +23,18 @@ NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
     """One line per trial, with objectives, constraints and parameters; a missing value is an empty cell.
 
-    A parameter whose name another column has is `params.NAME`.
+    A metric that is called as a column of the trial is `metrics.NAME`, and so is a parameter `params.NAME`.
     """
     params = sorted({name for trial in trials for name in trial.params})
     limited = [name for name in constraint_names(experiment) if name not in objective_names(experiment)]
     feasible = ["feasible"] if constraint_names(experiment) else []
     text = io.StringIO()
     writer = csv.writer(text)
-    measured = [*objective_names(experiment), *limited, *feasible]
     times = ["started_at", "ended_at"]
-    others = ["number", "id", "status", *measured, "step", "reason", *times, "checkpoint"]
-    named = [f"params.{name}" if name in others else name for name in params]
-    header = ["number", "id", "status", *measured, "step", *named, "reason", *times, "checkpoint"]
+    own = ["number", "id", "status", "feasible", "step", "reason", *times, "checkpoint"]
+    measured = _unlike(own, [*objective_names(experiment), *limited], "metrics")
+    named = _unlike([*own, *measured], params, "params")
+    header = ["number", "id", "status", *measured, *feasible, "step", *named, "reason", *times, "checkpoint"]
     writer.writerow(map(_harmless, header))
     for trial in trials:
         writer.writerow(
@@ -54,6 +54,10 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
             ]
         )
     return text.getvalue()
+
+
+def _unlike(others: Sequence[str], names: Sequence[str], kind: str) -> list[str]:
+    return [f"{kind}.{name}" if name in others else name for name in names]
 
 
 def _harmless(cell: Any) -> Any:

@@ -26,7 +26,7 @@ def submit(
     code: Annotated[
         Path | None,
         typer.Option(
-            help="A .py file, a .zip or a folder to send as its code.",
+            help="A file, a .zip or a folder to send as its code.",
             show_default="the spec's folder, if its code is there",
         ),
     ] = None,

@@ -157,7 +157,7 @@ def _fetch_event_files(url: str, source: str, to: Path, *, as_json: bool) -> Non
     kind = "trials" if arguments.is_trial_id(source) else "experiments"
     target = to / f"{source}-tensorboard"
     with connect(url) as client:
-        fetch_archive(client, f"/v1/{kind}/{quote(source)}/tensorboard/archive", target)
+        fetch_archive(client, f"/v1/{kind}/{quote(source, safe='')}/tensorboard/archive", target)
     result = {"path": str(target.resolve())}
     console.print_result(result, f"The event files are in {target}: tensorboard --logdir {target}", as_json=as_json)
 

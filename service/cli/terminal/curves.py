@@ -1,9 +1,10 @@
 """The curves of an experiment's trials, computed from its events, and as text."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from search.early_stopping.compared_metric import number_in
 
 BARS = "▁▂▃▄▅▆▇█"
 OUTLIERS = 0.05
@@ -41,8 +42,8 @@ class Curves:
         elif (curve := self.by_trial.get(event["trial"])) is None:
             return
         elif kind == "report":
-            value = data["metrics"].get(self._metric)
-            if _is_number(value):
+            value = number_in(data["metrics"], self._metric)
+            if value is not None:
                 curve.points[data["step"]] = value
         elif kind == "trial.exploited":  # it continues with other weights, from their step on
             curve.params = data["params"]
@@ -87,7 +88,3 @@ def _bar(value: float, scale: Scale) -> str:
         return BARS[0]
     share = min(1.0, max(0.0, (value - scale.low) / spread))
     return BARS[min(len(BARS) - 1, int(share * len(BARS)))]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

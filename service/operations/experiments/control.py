@@ -43,7 +43,7 @@ def resume(context: Context, name_or_id: str) -> ExperimentRow:
 
 def stop(context: Context, name_or_id: str) -> ExperimentRow:
     """Running trials may save a checkpoint and end as `stopped`. Raises NotFound."""
-    return _locked(context, name_or_id, _stop)
+    return _locked(context, name_or_id, partial(_stop, detail="a user stopped it"))
 
 
 def cancel(context: Context, name_or_id: str) -> ExperimentRow:
@@ -106,9 +106,9 @@ def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: Exp
         )
 
 
-def _stop(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+def _stop(session: Session, experiment: ExperimentRow, now: datetime, *, detail: str) -> None:
     if experiment.status in LIVE_EXPERIMENT:
-        begin_ending(session, experiment, EndReason.USER, now)
+        begin_ending(session, experiment, EndReason.USER, now, detail)
         advance_experiment(session, experiment, spec_of(experiment), now)
 
 
@@ -118,4 +118,4 @@ def _cancel(session: Session, experiment: ExperimentRow, now: datetime) -> None:
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
         request_stop(trial, StopCause.USER, "a user cancelled the experiment")
         trial.killed = True
-    _stop(session, experiment, now)
+    _stop(session, experiment, now, detail="a user cancelled it")

@@ -22,6 +22,7 @@ UNPACKED_TO_PACKED = 20
 """A limit for the unpacked size, as a multiple of the limit for a package."""
 
 ZIP_START = b"PK"
+ZIP_NAME = "package.zip"
 
 PART_SUFFIX = ".part"
 """Of a package that is being written."""
@@ -45,7 +46,10 @@ def check_package(filename: str, body: bytes, max_bytes: int) -> tuple[str, list
 
 
 def store_package(context: Context, package: CheckedPackage) -> PackageRow:
-    """The same bytes give the same package. Raises InsufficientStorage."""
+    """The same bytes give the same package. Raises InsufficientStorage.
+
+    A Python file that is known under another name is stored in a zip, under its own name.
+    """
     filename, body, files = package.filename, package.body, package.files
     digest = hashlib.sha256(body).hexdigest()
     facts = {"filename": filename, "size": len(body), "files": files, "created_at": context.clock()}
@@ -54,6 +58,8 @@ def store_package(context: Context, package: CheckedPackage) -> PackageRow:
     with context.database.write() as session:
         row = get_or_create(session, PackageRow, f"sha256:{digest}", **facts)
     _write(path, body)  # again, if it was removed as unused meanwhile
+    if row.filename != filename:
+        return store_package(context, CheckedPackage(ZIP_NAME, _zip([(filename, body)]), files))
     return row
 
 
@@ -91,7 +97,7 @@ def _was_sent(path: Path, *, since: datetime) -> bool:
 def packed(files: Sequence[tuple[str, bytes]]) -> tuple[str, bytes]:
     """One Python file or zip as it is; other files, such as a shell script, as a zip with all of them at its root."""
     is_package = len(files) == 1 and (files[0][0].endswith((".py", ".zip")) or files[0][1].startswith(ZIP_START))
-    return files[0] if is_package else ("package.zip", _zip(files))
+    return files[0] if is_package else (ZIP_NAME, _zip(files))
 
 
 def _zip(files: Sequence[tuple[str, bytes]]) -> bytes:

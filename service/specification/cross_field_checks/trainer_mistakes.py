@@ -45,6 +45,10 @@ def without_selector_member(mistake: Mistake) -> Mistake:
 
 def _mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
     scaling = trainer.scaling
+    if scaling.use_gpu and scaling.resources_per_worker.get("GPU", 1) == 0:
+        yield Mistake(
+            ("scaling", "resources_per_worker", "GPU"), "must be more than 0 with use_gpu: true, or leave use_gpu out"
+        )
     if scaling.elastic_resize_monitor_interval_s is not None and not scaling.is_elastic:
         yield Mistake(
             ("scaling", "elastic_resize_monitor_interval_s"),
@@ -79,10 +83,11 @@ def _mistakes_in_command(trainer: Trainer, space: Space, config: Mapping[str, An
 
 def _wrong_with(placeholder: Placeholder, space: Space, config: Mapping[str, Any]) -> str | None:
     name = placeholder.name
-    if placeholder.source == "config":
-        return None if name in config or name in space.root else f"the config has no {name!r}"
+    if placeholder.source == "config" and name in config:
+        return None
     if name not in space.root:
-        return f"the space has no parameter {name!r}; it has: {', '.join(space.root)}"
+        known = f"the space has no parameter {name!r}; it has: {', '.join(space.root)}"
+        return f"the config has no {name!r}" if placeholder.source == "config" else known
     if space.root[name].when and placeholder.default is None:
-        return f"not every configuration has it; give a default, as in {{params.{name}:0}}"
+        return f"not every configuration has it; give a default, as in {{{placeholder.source}.{name}:0}}"
     return None

@@ -107,3 +107,12 @@ def test_the_number_of_queries_does_not_grow_with_the_list(service: Api, experim
     for _ in range(3):
         experiments += [service.create(**changes)["name"] for changes in (*KINDS.values(), {"trainer": TORCH})]
     assert count() <= first
+
+
+@pytest.mark.parametrize("name", ["team", "ü", 'a"b', "a\\b", "", "a:b", "a.b", "$"])
+def test_experiments_are_found_by_any_tag(service: Api, name: str) -> None:
+    service.create(name="with", tags={name: "é:x", "other": "y"})
+    service.create(name="without", tags={"other": "é:x"})
+    found = service.get("/v1/experiments", params={"tag": f"{name}:é:x"})["items"]
+    assert [one["name"] for one in found] == ["with"]
+    assert service.get("/v1/experiments", params={"tag": f"{name}:é"})["items"] == []

@@ -1,5 +1,6 @@
 """Experiments over HTTP: creating, reading and controlling them; a wrong spec gets every mistake in one answer."""
 
+import csv
 import json
 from collections.abc import Callable
 from typing import Any
@@ -202,6 +203,28 @@ def test_trials_are_listed_in_pages_by_value_and_as_csv(service: Api) -> None:
     lines = service.http.get(path, params={"format": "csv"}).text.splitlines()
     assert lines[0].startswith("number,id,status,accuracy,step,lr,")
     assert len(lines) == 5
+
+
+def test_no_two_columns_of_the_csv_have_one_name(service: Api) -> None:
+    objectives = [{"metric": name, "direction": "maximize"} for name in ("status", "score")]
+    space = {name: {"type": "float", "low": 0, "high": 1} for name in ("score", "id", "feasible")}
+    constraints = [{"metric": "feasible", "max": 2}]
+    name = service.create(space=space, objectives=objectives, constraints=constraints)["name"]
+    held = service.ask(name)
+    assert held
+    metrics = {"status": 0.5, "score": 0.25, "feasible": 1}
+    held.call("reports", body={"reports": [{"sequence": 0, "metrics": metrics}]})
+    text = service.http.get(f"/v1/experiments/{name}/trials", params={"format": "csv"}).text
+    [row] = csv.DictReader(text.splitlines())
+    assert len(row) == len(text.splitlines()[0].split(","))
+    assert [row[one] for one in ("status", "metrics.status", "score", "metrics.feasible", "feasible")] == [
+        "running",
+        "0.5",
+        "0.25",
+        "1.0",
+        "True",
+    ]
+    assert {"params.id", "params.score", "params.feasible"} < row.keys()
 
 
 def test_a_paused_experiment_starts_nothing_until_it_is_resumed(service: Api) -> None:

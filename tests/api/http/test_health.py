@@ -111,11 +111,25 @@ def test_settings_that_are_not_numbers_are_named() -> None:
         Settings.from_env({"PACELINE_LEASE_SECONDS": "-5"})
 
 
+WRONG_DATABASES = (
+    "sqlite://",
+    "sqlite:///",
+    "sqlite:///:memory:",
+    "sqlite:foo",
+    "postgresql:",
+    "postgresql+psycopg2://db/x",
+    "postgresql+asyncpg://db/x",
+)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("PACELINE_DATABASE_URL=mysql://me:hunter2@db/x", "must begin with sqlite:///.*, not with mysql://$"),
-        ("PACELINE_DATABASE_URL=host=db password=hunter2", "must begin with sqlite:///.*, and has no scheme$"),
+        ("PACELINE_DATABASE_URL=mysql://me:hunter2@db/x", "must be sqlite:///.*, not as mysql://…$"),
+        ("PACELINE_DATABASE_URL=host=db password=hunter2", "must be sqlite:///.*, and has no scheme$"),
+        *((f"PACELINE_DATABASE_URL={url}", "must be sqlite:///") for url in WRONG_DATABASES),
+        ("PACELINE_DATABASE_URL=postgresql+psycopg://me:a/pw@db/x", "must have a host, and a port"),
+        ("PACELINE_DATABASE_URL=postgresql://db:543210/x", "must have a host, and a port"),
         ("PACELINE_PORT=inf", "must be a number, not 'inf'"),
         ("PACELINE_PORT=8000.5", "must be a whole number up to 65535, not '8000.5'"),
         ("PACELINE_PORT=70000", "must be a whole number up to 65535, not '70000'"),
@@ -131,6 +145,14 @@ def test_settings_without_a_meaning_are_refused(setting: str, message: str) -> N
     name, _, value = setting.partition("=")
     with pytest.raises(BadSettings, match=f"{name} {message}"):
         Settings.from_env({name: value})
+
+
+def test_a_storage_that_is_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    given = ["runs/checkpoints", "~/checkpoints", "/mnt/x", "s3://bucket/x"]
+    found = [Settings.from_env({"PACELINE_STORAGE": storage}).storage for storage in given]
+    assert found == [f"{tmp_path}/runs/checkpoints", "/home/me/checkpoints", "/mnt/x", "s3://bucket/x"]
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", " on "])

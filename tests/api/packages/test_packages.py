@@ -214,3 +214,15 @@ def test_a_requirements_file_is_mentioned_when_it_is_not_used(service: Api) -> N
     wrong = service.post("/v1/packages", 201, content=zipped(("train.py", TRAIN), ("requirements.txt", b"-e .\n")))
     refused = service.post("/v1/experiments", 422, json=a_spec(trainer=used | {"package": wrong["id"]}))
     assert refused["errors"][0]["path"] == "trainer.runtime_env.pip"
+
+
+def test_the_same_file_under_another_name_is_another_package(service: Api) -> None:
+    first = service.post("/v1/packages?filename=train.py", 201, content=TRAIN)
+    second, again = (service.post("/v1/packages?filename=main.py", 201, content=TRAIN) for _ in range(2))
+    assert second["id"] == again["id"] != first["id"]
+    assert (first["files"], second["files"]) == (["train.py"], ["main.py"])
+    with zipfile.ZipFile(io.BytesIO(service.http.get(f"/v1/packages/{second['id']}").content)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {"main.py": TRAIN}
+    spec = json.dumps(a_spec(trainer={"entrypoint": "main:train_fn"}))
+    files = {"spec": ("spec.json", spec), "code": ("main.py", TRAIN)}
+    assert service.post("/v1/experiments", 201, files=files)["spec"]["trainer"]["package"] == second["id"]

@@ -53,3 +53,16 @@ def test_a_token_that_no_header_can_have_is_refused_without_showing_it(
     with pytest.raises(typer.BadParameter, match="PACELINE_TOKEN has a space, a line break or") as refused:
         access_token()
     assert "pl_" not in str(refused.value)
+
+
+def test_names_with_dots_are_quoted() -> None:
+    assert merge_patch(['space."model.lr".high=0.1', 'tags."a.b"=c']) == {
+        "space": {"model.lr": {"high": 0.1}},
+        "tags": {"a.b": "c"},
+    }
+
+
+@pytest.mark.parametrize("path", ["tags.", ".a", "a..b", 'tags."a', 'tags."a"b', 'tags.""'])
+def test_a_path_without_a_name_is_refused(path: str) -> None:
+    with pytest.raises(BadArgument, match="must name a field"):
+        merge_patch([f"{path}=1"])

@@ -40,11 +40,20 @@ def test_an_experiment_may_be_named_as_trials_are(run: Run, project: Path) -> No
     assert run("stop", name).out == "t-0 has ended: stopped.\n"
 
 
+@pytest.mark.parametrize("ending", ["/trials", "#2", "?limit=1", "/../", " "])
+def test_a_name_is_no_path(run: Run, project: Path, ending: str) -> None:
+    name = f"{external(run, project)['name']}{ending}"
+    for command in ("show", "pause", "cancel", "delete", "best"):
+        ended = run(command, name)
+        assert (ended.code, ended.out) == (2, "")
+        assert "there is no" in ended.err
+
+
 def test_a_database_that_does_not_answer_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATABASE_URL", f"postgresql+psycopg://me:hunter2@127.0.0.1:{free_port()}/x")
     for command in (["token", "ls"], ["db", "downgrade", "0001"]):
         ended = run(*command)
-        assert ended.code == 2
+        assert ended.code == 1
         assert "does not answer: connection failed" in ended.err
         assert "see PACELINE_DATABASE_URL" in ended.err
         assert "hunter2" not in ended.err

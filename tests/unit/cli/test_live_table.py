@@ -81,7 +81,7 @@ def test_missing_and_unusable_values_leave_the_curve_as_it_was(curves: Curves) -
     add(curves, "report", "t-0", step=7, metrics={})
     add(curves, "experiment.changed", None)
     [curve] = curves.by_trial.values()
-    assert curve.points == {1: 1.0, 6: 3.0}
+    assert curve.points == {1: 1.0, 5: 1.0, 6: 3.0}, "true counts as for the search"
     assert curve.newest == (6, 3.0)
     assert len(sparkline(curve.points, Scale.of([curve]), CURVE_WIDTH)) <= CURVE_WIDTH
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.cli.submission import preview_document
-from service.errors import BadRequest, Invalid, ServiceError
+from service.errors import BadRequest, Invalid, ServiceError, TooLarge
 from service.specification.documents import read_document
 from service.specification.parser import parse_spec
 from tests.conftest import a_spec
@@ -145,12 +145,32 @@ def test_tags_that_json_does_not_have_are_refused_with_their_place(text: str) ->
 
 
 @pytest.mark.parametrize(("text", "where"), [
-    ("a: 1\nb: {c: 1, c: 2}", "b.c"), ("a: 1\na: 2", "a"), ("1: a\n'1': b", "1"), ('{"a": {"b": 1, "b": 1}}', "b"),
+    ("a: 1\nb: {c: 1, c: 2}", "b.c"), ("a: 1\na: 2", "a"), ("1: a\n'1': b", "1"), ('{"a": {"b": 1, "b": 1}}', "a.b"),
     ("- a: 1\n  a: 2", "0.a"), ("true: 1\n'true': 2", "true"), ('{"a": 1, "\\u0061": 2}', "a"),
 ])  # fmt: skip
 def test_a_name_that_is_written_twice_is_refused(text: str, where: str) -> None:
     with pytest.raises(Invalid, match=rf"^{where}: is written twice"):
         read(text)
+
+
+@pytest.mark.parametrize("text", ["[" + "NaN, " * 130 + "NaN]", "[" + ".nan, " * 130 + ".nan]"])
+def test_mistakes_beyond_the_first_hundred_are_counted(text: str) -> None:
+    with pytest.raises(Invalid, match="and 31 more mistakes") as raised:
+        read(text)
+    assert len(raised.value.mistakes) == 100
+
+
+def test_names_that_are_repeated_in_several_objects_are_all_named() -> None:
+    with pytest.raises(Invalid) as raised:
+        read('{"space": {"a": {"low": 0, "low": 1}, "b": [{"x": 1, "x": 2, "y": 1, "y": 1}]}}', is_json=True)
+    assert [mistake.where for mistake in raised.value.mistakes] == ["space.a.low", "space.b.0.x", "space.b.0.y"]
+
+
+@pytest.mark.slow
+def test_yaml_with_too_many_values_is_too_large() -> None:
+    with pytest.raises(TooLarge) as raised:
+        read("a: [" + "x, " * 100_000 + "x]")
+    assert raised.value.facts["max_parts"] == 100_000
 
 
 @pytest.mark.parametrize("text", [

@@ -178,3 +178,23 @@ def test_what_only_an_elastic_group_has_and_what_cannot_be_elastic() -> None:
     assert found == {"trainer.scaling": "max_workers must be absent: num_workers says it already (2)"}
     found = mistakes({"kind": "external", "scaling": {"num_workers": [1, 2]}})
     assert list(found) == ["trainer.scaling.num_workers"]
+
+
+def test_a_conditional_parameter_needs_a_default_also_in_the_config() -> None:
+    found = mistakes(command("train", "{config.momentum}", "{config.momentum:0}", "{config.epochs}", "{config.x}"))
+    assert found == {
+        "trainer.command.1": "{config.momentum}: not every configuration has it; "
+        "give a default, as in {config.momentum:0}",
+        "trainer.command.4": "{config.x}: the config has no 'x'",
+    }
+
+
+@pytest.mark.parametrize("name", ["", "A=B"])
+def test_names_that_no_environment_variable_can_have_are_refused(name: str) -> None:
+    [(_, message)] = mistakes({"entrypoint": "a:b", "env": {name: "x", "my.variable": "y"}}).items()
+    assert "must be a variable's name: not empty, and without =" in message
+
+
+def test_a_worker_with_a_gpu_needs_more_than_none() -> None:
+    found = mistakes({"entrypoint": "a:b", "scaling": {"use_gpu": True, "resources_per_worker": {"GPU": 0}}})
+    assert list(found) == ["trainer.scaling.resources_per_worker.GPU"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
+from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, finite_number, mistakes_in_metric
 from tests.unit.search.early_stopping.trials import Spec
 
 ACCURACY, LATENCY = ComparedMetric("accuracy", "maximize"), ComparedMetric("latency", "minimize")
@@ -36,3 +36,12 @@ def test_trials_are_compared_by_the_only_objective_or_by_a_named_metric(
 def test_without_a_rule_several_objectives_need_no_metric() -> None:
     rule = Spec.model_validate({"early_stopping": {}}).early_stopping
     assert list(mistakes_in_metric(rule, [ACCURACY, LATENCY])) == []
+
+
+@pytest.mark.parametrize(("reported", "number"), [
+    ("0.5", 0.5), (" -1e3\n", -1000.0), (".5", 0.5), ("5.", 5.0), ("9" * 25, 1e25), (True, 1.0), (10**400, None),
+    ("1_000", None), ("\u0661", None), ("0x1", None), ("", None), ("nan", None), ("inf", None), ("1 2", None),
+    ([1], None),
+])  # fmt: skip
+def test_a_text_counts_if_it_is_a_decimal_number(reported: Any, number: float | None) -> None:
+    assert finite_number(reported) == number
