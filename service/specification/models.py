@@ -49,6 +49,12 @@ def _check_name(name: str) -> str:
     return name
 
 
+def _metric_name(text: str) -> str:
+    if not text:
+        raise ValueError("must be the name of a metric, or be left out")
+    return text
+
+
 Name = Annotated[
     str,
     Field(json_schema_extra={"pattern": _NAME}, description="letters, digits, dot, dash, underscore"),
@@ -184,7 +190,7 @@ class ExperimentSpec(SpecPart):
     """after the search, run its winners again with other seeds, within limits.max_trials"""
     checkpoints: CheckpointsSpec = Field(default_factory=CheckpointsSpec)
     """which checkpoints are kept"""
-    step_metric: str | None = Field(default=None, min_length=1)
+    step_metric: Annotated[str, AfterValidator(_metric_name)] | None = None
     """the reported metric that is the step; absent: reports are counted"""
     priority: int = Field(default=0, ge=-1000, le=1000)
     """experiments with a higher one get free resources first"""

@@ -52,3 +52,8 @@ def test_a_trial_is_killed_after_its_time_limit_and_not_before(seconds: float) -
     with pytest.raises(Invalid, match=r"limits.kill_trial_after_seconds.*must be more than max_trial_seconds \(60\)"):
         parse_spec(a_spec(limits=limits))
     assert parse_spec(a_spec(limits={"kill_trial_after_seconds": seconds})).limits.kill_trial_after_seconds == seconds
+
+
+def test_a_step_metric_without_a_name_is_refused() -> None:
+    with pytest.raises(Invalid, match="step_metric: must be the name of a metric"):
+        parse_spec(a_spec(step_metric=""))
