@@ -31,6 +31,7 @@ from search.plugins import STORED
 from search.problem import Direction, Problem
 from search.samplers import SamplerSpec
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
+from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
 from service.specification.cross_field_checks.trainer_mistakes import mistakes_in_trainer
 from service.specification.secrets import mistakes_in_secrets, secret_warnings
@@ -254,6 +255,7 @@ class ExperimentSpec(SpecPart):
     def warnings(self) -> list[Mistake]:
         """What is allowed but may not be what the user means; each at the path of its field."""
         return [
+            *scale_warnings(self.space),
             *self.search.warnings_with(self.problem),
             *secret_warnings(self.trainer, self.config),
             *self._confirm_warnings(),
