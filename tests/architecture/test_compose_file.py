@@ -26,6 +26,14 @@ def test_every_version_of_compose_understands_its_variables(file: Path) -> None:
     assert [one for one in variables if not re.fullmatch(r"\$\{[A-Z_]+(:?[-?][^}]*)?\}", one)] == []
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_documentation_names_each_of_its_variables(file: Path) -> None:
+    given = re.findall(r"\$\{([A-Z_]+)", file.read_text())
+    passed_on = re.findall(r"^ +([A-Z_]+):$", file.read_text(), re.MULTILINE)
+    documented = (ROOT / "docs/operations/deployment.md").read_text()
+    assert [name for name in (*given, *passed_on) if f"`{name}`" not in documented] == []
+
+
 def test_its_ray_nodes_start_as_those_of_up() -> None:
     module, _, function = NODE_ENVIRONMENT["RAY_START_HOOK"].rpartition(".")
     assert callable(getattr(import_module(module), function))
