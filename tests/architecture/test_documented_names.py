@@ -162,6 +162,21 @@ def _commands() -> Iterator[str]:
     yield from group.commands
 
 
+def test_the_reference_names_every_option() -> None:
+    text = _page("reference/cli.md")
+    missing = {option for option in _options(typer.main.get_command(app)) if not re.search(rf"`[^`]*{option}\b", text)}
+    assert not missing, "add these to docs/reference/cli.md"
+
+
+def _options(command: Any) -> Iterator[str]:
+    """The long ones, of the command and of those below it."""
+    for one in getattr(command, "commands", {}).values():
+        yield from _options(one)
+    for parameter in command.params:
+        names = (*parameter.opts, *parameter.secondary_opts)
+        yield from (name for name in names if name.startswith("--") and not getattr(parameter, "hidden", False))
+
+
 def test_the_reference_names_every_error() -> None:
     text, link = _page("reference/api.md"), "[`{0}`](errors.md#{0})"
     assert not [error.type for error in _errors(ServiceError) if link.format(error.type) not in text]
