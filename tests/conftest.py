@@ -31,6 +31,7 @@ from service.app import state as app_state
 from service.app.application import create_app
 from service.runtime.computation.compute_pool import ComputePool
 from service.settings import Settings
+from tests.documented_events import undocumented
 from tests.timeouts import PATIENCE_SECONDS
 
 pytest_plugins = ["tests.garbage_collection", "tests.memory_directory", "tests.databases"]
@@ -225,6 +226,7 @@ class Api:
         found: list[dict[str, Any]] = self.get(
             f"/v1/experiments/{experiment}/events", params={"follow": False, "limit": 1000}
         )["items"]
+        assert not undocumented(found), "add these to docs/reference/events.md"
         return found
 
     def _call(self, method: str, path: str, status: int, **arguments: Any) -> Any:
