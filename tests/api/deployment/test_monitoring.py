@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules in `monitoring/` ask for metrics that a service exports."""
+"""The dashboard and the alert rules in `monitoring/` ask for metrics that a service exports, and all are documented."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from promql_parser import Expr, Matcher, MatchOp, VectorSelector
 
 from service.settings import Settings
+from tests.architecture.documented_tables import code_in, rows_under
 from tests.conftest import running
 
 pytestmark = pytest.mark.slow
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.slow
 MONITORING = Path(__file__).parents[3] / "monitoring"
 PROMETHEUS_OWN = {"up": {"job", "instance"}}
 """What a Prometheus server adds: this metric, and these labels of all metrics."""
+OF_THE_LIBRARY = "_created"
+"""prometheus_client adds to each histogram when it was made."""
 
 
 def queries_of_rules() -> Iterator[str]:
@@ -70,6 +73,15 @@ def _holds(condition: Matcher, value: str) -> bool:
     is_pattern = condition.op in (MatchOp.Re, MatchOp.NotRe)
     found = bool(re.fullmatch(condition.value, value)) if is_pattern else value == condition.value
     return found == (condition.op in (MatchOp.Equal, MatchOp.Re))
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_each_exported_metric_is_documented_with_its_type_and_labels(exported: list[Metric]) -> None:
+    own = [one for one in exported if one.name.startswith("paceline_") and not one.name.endswith(OF_THE_LIBRARY)]
+    labels = {metric.name: {name for one in metric.samples for name in one.labels} - {"le"} for metric in own}
+    documented = {code_in(row["metric"])[0]: row for row in rows_under("operations/deployment.md", "### Metrics")}
+    assert {name: set(code_in(row["labels"])) for name, row in documented.items()} == labels
+    assert {name: row["type"] for name, row in documented.items()} == {metric.name: metric.type for metric in own}
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
