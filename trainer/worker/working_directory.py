@@ -70,7 +70,7 @@ def _arrival(directory: Path) -> Iterator[bool]:
     """Whether this rank is the first of its node; the others wait until the first has left the context."""
     with _arrivals(directory).open("ab") as arrivals:
         fcntl.flock(arrivals, fcntl.LOCK_EX)
-        yield arrivals.tell() == 0
+        yield os.fstat(arrivals.fileno()).st_size == 0  # its position is from before the lock
         arrivals.write(b".")
 
 

@@ -1,10 +1,14 @@
 """The working directory of an attempt: it has the user's files, and is removed by the last rank that uses it."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,6 +99,25 @@ def test_a_rank_that_ends_before_another_has_begun_leaves_the_directory_to_it(tm
     second = enter(at(tmp_path), package, ranks=2)
     assert Path("train.py").exists()
     second.leave()
+    assert not at(tmp_path).exists()
+
+
+def test_of_ranks_that_arrive_at_the_same_time_one_fills_the_directory(
+    tmp_path: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at(tmp_path).mkdir(parents=True)
+    both_have_come, lock = threading.Barrier(2, timeout=60), fcntl.flock
+
+    def lock_when_both_have_come(file: Any, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            both_have_come.wait()
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_when_both_have_come)
+    with ThreadPoolExecutor(2) as ranks:
+        for rank in list(ranks.map(lambda _: WorkingDirectory(at(tmp_path), package, ranks=2), range(2))):
+            assert (at(tmp_path) / "large.bin").is_symlink()
+            rank.leave()
     assert not at(tmp_path).exists()
 
 
