@@ -43,7 +43,10 @@ facts = {
     "pid": os.getpid(), "parent": os.getppid(), "group": os.getpgrp(), "arguments": sys.argv, "folder": os.getcwd(),
     "environment": dict(os.environ), "main": sys.modules["__main__"].__file__, "path": sys.path,
     "threads": threads[0], "python_threads": threading.active_count(), "umask": os.umask(0),
-    "random": [random.random(), float(numpy.random.rand()), ray.TaskID.for_fake_task(ray.JobID.from_int(1)).hex()],
+    "random": [
+        random.random(), float(numpy.random.rand()), torch.rand(1).item(),
+        ray.TaskID.for_fake_task(ray.JobID.from_int(1)).hex(),
+    ],
     "files": sorted(int(name) for name in os.listdir("/proc/self/fd"))[:-1],
     "has_dynamo": "torch._dynamo" in sys.modules, "cuda": torch.cuda.is_initialized(),
     "modules_of_users": [name for name in sys.modules if name.startswith(("trainer", "tests", "service"))],

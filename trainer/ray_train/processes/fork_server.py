@@ -175,11 +175,9 @@ def start_server(listener: socket.socket, arguments: list[str], bootstrap: str) 
     try:
         os.setsid()
         if os.fork() == 0:
-            log = Path(
-                option(arguments, "temp-dir"), option(arguments, "session-name"), "logs/paceline-fork-server.log"
-            )
+            logs = Path(option(arguments, "temp-dir"), option(arguments, "session-name"), "logs")
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1)
+            os.dup2(os.open(logs / "paceline-fork-server.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1)
             os.dup2(1, 2)
             os.dup2(listener.fileno(), LISTENER)
             os.set_inheritable(LISTENER, True)
@@ -390,6 +388,8 @@ def reseed() -> None:
     random.seed()
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.default_generator.seed()  # those of GPUs are made in the worker
 
 
 def run_program(path: Path) -> None:
