@@ -40,7 +40,8 @@ def json_metrics(
 ) -> tuple[dict[str, Any], list[str]]:
     """The metrics as JSON values, and the names of those that have none.
 
-    NumPy's scalars become numbers. NaN and the infinities become text, as by `storable_float`.
+    NumPy's scalars, and arrays and tensors with one element, become numbers. NaN and the infinities become text, as by
+    `storable_float`.
     """
     values = {storable_text(str(name)): _json(value, convert_float) for name, value in metrics.items()}
     dropped = [name for name, value in values.items() if value is NOT_JSON]
@@ -48,7 +49,7 @@ def json_metrics(
 
 
 def metrics_for_ray(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Those that Ray Train can write to its snapshots: it fails at a NumPy scalar, but not at NaN.
+    """Those that Ray Train can write to its snapshots: it fails at a NumPy scalar or a tensor, but not at NaN.
 
     With its controller the whole attempt would fail.
     """
@@ -77,6 +78,10 @@ def _json(value: Any, convert_float: Converter) -> Any:
         case list() | tuple():
             return [item for one in value if (item := _json(one, convert_float)) is not NOT_JSON]
         case _:
-            is_scalar = hasattr(value, "item") and getattr(value, "size", 1) == 1
-            item = value.item() if is_scalar else value
+            item = value.item() if hasattr(value, "item") and _element_count(value) == 1 else value
             return _json(item, convert_float) if type(item) is not type(value) else NOT_JSON
+
+
+def _element_count(value: Any) -> Any:
+    """Of an array or a tensor. Torch's `size` is a method, and its count is `numel()`. A NumPy scalar has one."""
+    return value.numel() if hasattr(value, "numel") else getattr(value, "size", 1)

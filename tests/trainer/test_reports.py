@@ -34,9 +34,13 @@ def test_a_function_that_catches_its_stop_has_stopped_at_that_report(
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])
-def test_metrics_of_numpy_are_reported_beside_checkpoints(service: FakeService, reuse_workers: bool) -> None:
+def test_metrics_of_numpy_and_torch_are_reported_beside_checkpoints(service: FakeService, reuse_workers: bool) -> None:
     """Ray Train cannot write them to the snapshot that it makes of each checkpoint."""
-    trial = add(service, "save_with_values_of_numpy", {}, reuse_workers=reuse_workers)
+    trial = add(service, "save_with_values_of_numpy_and_torch", {}, reuse_workers=reuse_workers)
     finish = service.finished(trial)
     assert finish.outcome == Outcome.COMPLETED, finish.error
-    assert [report.metrics for report in service.reports[trial]] == [{"epoch": 1, "loss": 0.5, "nan": "NaN"}] * 2
+    metrics = {"epoch": 1, "loss": 0.5, "nan": "NaN", "tensor": 2.0}
+    assert [report.metrics for report in service.reports[trial]] == [metrics] * 2
+    log = service.log(trial)
+    assert log.count("metric 'array' is of type ndarray, neither one number nor text, and is left out") == 1
+    assert log.count("metric 'tensors' is of type Tensor, neither one number nor text, and is left out") == 1

@@ -54,6 +54,17 @@ def test_a_number_that_is_no_python_number_is_dropped() -> None:
     assert json_metrics({"a": np.longdouble(1), "b": np.float16(0.5)}) == ({"b": 0.5}, ["a"])
 
 
+@pytest.mark.slow  # it imports torch
+def test_a_tensor_with_one_element_is_a_number_and_a_larger_one_is_dropped_like_an_array() -> None:
+    torch = pytest.importorskip("torch")
+    scalar = torch.tensor(0.5, requires_grad=True)
+    numbers = {"a": scalar, "b": scalar.to(torch.bfloat16), "c": torch.tensor([[2]]), "d": np.ones((1, 1))}
+    assert json_metrics({**numbers, "e": torch.ones(2), "f": torch.ones(0), "g": np.ones(2)}) == (
+        {"a": 0.5, "b": 0.5, "c": 2, "d": 1.0},
+        ["e", "f", "g"],
+    )
+
+
 def test_metrics_have_no_text_that_a_database_cannot_store() -> None:
     values, _ = json_metrics({"\ud800": "a\0b", "nested": [{"c": "\udcff"}]})
     assert values == {"?": "a?b", "nested": [{"c": "?"}]}

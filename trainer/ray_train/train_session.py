@@ -192,9 +192,9 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         if checkpoint is not None and checkpoint_dir_name:
             with self._hooks.during(CHECKPOINTING):
                 self._hooks.before_save(checkpoint_dir_name)
+        recorded = metrics_for_ray(metrics)  # for a tensor on a GPU, this waits for the training's own work
         try:
             with self._hooks.during(REPORTING if checkpoint is None else CHECKPOINTING), self._waiting():
-                recorded = metrics_for_ray(metrics)
                 super().report(recorded, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         except (OSError, RuntimeError) as error:
             refused = storage_error(error, None if kwargs.get("checkpoint_upload_fn") else checkpoint)

@@ -83,6 +83,6 @@ class Reporter:
         for name in set(dropped) - self._warned:
             self._warned.add(name)
             types = [type(value).__name__ for key, value in metrics.items() if storable_text(str(key)) == name]
-            logger.warning("metric %r is of type %s, neither a number nor text, and is left out", name, types[0])
+            logger.warning("metric %r is of type %s, neither one number nor text, and is left out", name, types[0])
         masked: dict[str, Any] = self._masker.mask_json(values) if self._masker else values
         return masked

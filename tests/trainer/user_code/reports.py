@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import ray.train
+import torch
 from ray.train import Checkpoint
 
 
@@ -21,9 +22,10 @@ def catch_everything(config: dict[str, Any]) -> None:
         raise ValueError("after the end")
 
 
-def save_with_values_of_numpy(config: dict[str, Any]) -> None:
+def save_with_values_of_numpy_and_torch(config: dict[str, Any]) -> None:
     del config
     metrics = {"epoch": np.int64(1), "loss": np.float32(0.5), "array": np.ones(3), "blob": b"\xff", "nan": float("nan")}
+    metrics |= {"tensor": torch.tensor(2.0, requires_grad=True), "tensors": torch.ones(3)}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "model").write_text("1")
         for _ in range(2):
