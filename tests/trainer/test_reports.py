@@ -16,7 +16,7 @@ CODE = Path(__file__).parent / "user_code" / "reports.py"
 def add(service: FakeService, function: str, config: dict[str, Any], **trainer: Any) -> str:
     """Queue a trial of two workers; returns its id."""
     package = service.add_package(CODE.read_text())
-    spec = {"entrypoint": f"train:{function}", "package": package, "scaling": {"num_workers": 2}, **trainer}
+    spec = {"entrypoint": f"train:{function}", "package": package, "scaling": {"num_workers": 2}} | trainer
     return service.add_trial(spec, config)
 
 
@@ -31,6 +31,23 @@ def test_a_function_that_catches_its_stop_has_stopped_at_that_report(
     assert record.read_text().startswith("caught 2\n")
     assert [report.metrics for report in service.reports[trial]][:2] == [{"epoch": 1}, {"epoch": 2}]
     assert "must raise it again" in service.log(trial)
+
+
+def test_an_upload_in_the_background_ends_before_the_process_is_reset(service: FakeService, record: Path) -> None:
+    records = [str(record), f"{record}.next"]
+    functions = ["save_the_last_in_the_background", "say_process"]
+    scaling = {"num_workers": 1}
+    trials = [
+        add(service, function, {"record": one}, scaling=scaling)
+        for function, one in zip(functions, records, strict=True)
+    ]
+    ends = [service.finished(trial) for trial in trials]
+    assert [end.outcome for end in ends] == [Outcome.COMPLETED] * 2
+    environment, has_module, process = Path(records[0]).read_text().split()
+    assert (environment, has_module) == ("yes", "True")
+    assert Path(records[1]).read_text() == process
+    assert ends[0].phases is not None
+    assert ends[0].phases.checkpointing > 2
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])

@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 
-from trainer.phase_times import PhaseTimes
+from trainer.phase_times import CHECKPOINTING, PhaseTimes
 from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.torch_backend import lacks_gpus
 from trainer.ray_train.train_session import (
@@ -158,6 +158,8 @@ class RankSession:
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()
+            with times.during(CHECKPOINTING):
+                finish_uploads()  # before the reset: they use the working directory and the package
         if reporter.has_stopped and self.job.command is None and not ended.has_stopped:
             logger.warning(CAUGHT)
             ended = WorkerEnded(has_stopped=True)
@@ -225,7 +227,6 @@ class RankSession:
         if self._folder_lock is not None:
             os.close(self._folder_lock)
         if self._working_directory is not None:
-            finish_uploads()  # they may read from there
             self._working_directory.leave()
 
     def _started(self, logs: LogTail) -> WorkerStarted:
