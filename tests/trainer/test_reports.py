@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.wire import Answer, Decision, Outcome
+from trainer.wire import Answer, Decision, FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -31,6 +31,19 @@ def test_a_function_that_catches_its_stop_has_stopped_at_that_report(
     assert record.read_text().startswith("caught 2\n")
     assert [report.metrics for report in service.reports[trial]][:2] == [{"epoch": 1}, {"epoch": 2}]
     assert "must raise it again" in service.log(trial)
+
+
+@pytest.mark.parametrize("catches", ["exceptions", "everything"])
+def test_a_function_that_catches_the_error_of_a_report_and_reports_again_fails_with_that_error(
+    service: FakeService, catches: str
+) -> None:
+    """Ray would wait without end in the next report: it has counted the failed one."""
+    trial = add(service, "save_without_room_and_go_on", {"catches": catches})
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST
+    assert "No space left on device" in error.message
+    assert [report.metrics for report in service.reports[trial]] == [{"epoch": 1}]
 
 
 def test_an_upload_in_the_background_ends_before_the_process_is_reset(service: FakeService, record: Path) -> None:

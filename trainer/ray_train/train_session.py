@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from pyarrow.fs import LocalFileSystem
 from ray.train import (
@@ -51,6 +51,9 @@ OnValidated = Callable[[bool, float | None], Validated]
 
 OnSaveError = Callable[[str, OSError], Exception]
 """Gets the storage folder and the error of a checkpoint that could not be saved; returns what `report()` raises."""
+
+OnLateReport = Callable[[BaseException], NoReturn]
+"""Gets the error of an earlier report of this rank; raises what the later one raises."""
 
 OnShard = Callable[[str, Any], Any]
 """Gets the name of a dataset and the answer of the shard provider, None without one; returns the iterator."""
@@ -138,6 +141,7 @@ class Hooks:
     before_save: BeforeSave
     on_report: OnReport
     on_save_error: OnSaveError
+    on_late_report: OnLateReport
     on_shard: OnShard
     on_validated: OnValidated | None
     during: During
@@ -164,6 +168,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
         self._report_count = 0
+        self._error: BaseException | None = None
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         provider = ray_context.get_train_context().dataset_shard_provider
@@ -185,6 +190,8 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
 
         Ray does not learn of the validation: the slot runs it, on warm and on new workers.
         """
+        if self._error is not None:
+            self._hooks.on_late_report(self._error)
         if validation and self._hooks.on_validated is None:
             raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
@@ -193,21 +200,40 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             with self._hooks.during(CHECKPOINTING):
                 self._hooks.before_save(checkpoint_dir_name)
         recorded = metrics_for_ray(metrics)  # for a tensor on a GPU, this waits for the training's own work
-        try:
-            with self._hooks.during(REPORTING if checkpoint is None else CHECKPOINTING), self._waiting():
-                super().report(recorded, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
-        except (OSError, RuntimeError) as error:
-            refused = storage_error(error, None if kwargs.get("checkpoint_upload_fn") else checkpoint)
-            if refused is None:
-                raise
-            folder = ray_context.get_train_context().storage_context.experiment_fs_path
-            raise self._hooks.on_save_error(folder, refused) from error
+        phase = REPORTING if checkpoint is None else CHECKPOINTING
+        saved_by_ray = None if kwargs.get("checkpoint_upload_fn") else checkpoint
+        with self._keeping_error(), self._save_errors(saved_by_ray), self._hooks.during(phase), self._waiting():
+            super().report(recorded, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
         path = ray_context.get_train_context().checkpoint.path if is_saved else None
         asked = fields_of(validation) if validation and checkpoint is not None else None
         self._report_count += 1
         with self._hooks.during(REPORTING):
             self._hooks.on_report(metrics, path, files, asked)
+
+    @contextmanager
+    def _keeping_error(self) -> Iterator[None]:
+        """For later reports, in which Ray would wait without end for this one: it counts also reports that fail."""
+        context = ray_context.get_train_context()
+        count = context.report_call_index
+        try:
+            yield
+        except BaseException as error:
+            if context.report_call_index > count:
+                self._error = error
+            raise
+
+    @contextmanager
+    def _save_errors(self, checkpoint: Checkpoint | None) -> Iterator[None]:
+        """Raise the storage's errors as the hook says. `checkpoint`: None for one that the user's function uploads."""
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            refused = storage_error(error, checkpoint)
+            if refused is None:
+                raise
+            folder = ray_context.get_train_context().storage_context.experiment_fs_path
+            raise self._hooks.on_save_error(folder, refused) from error
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

@@ -146,8 +146,17 @@ class RankSession:
         job, times = self.job, self.times
         reporter = Reporter(job.slot, job.run, self.rank, self.world_size, self.oom_counter, self._masker, times)
         on_validated = self._validated if job.has_validation else None
-        hooks = Hooks(reporter.will_save, reporter.report, not_saved, self._shards.shard_of, on_validated, times.during)
-        set_hooks(hooks)
+        set_hooks(
+            Hooks(
+                before_save=reporter.will_save,
+                on_report=reporter.report,
+                on_save_error=not_saved,
+                on_late_report=reporter.refuse,
+                on_shard=self._shards.shard_of,
+                on_validated=on_validated,
+                during=times.during,
+            )
+        )
         logs = LogTail(self._send_log, self._masker)
         logs.start()
         self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())
@@ -160,7 +169,9 @@ class RankSession:
             ended = self._train()
             with times.during(CHECKPOINTING):
                 finish_uploads()  # before the reset: they use the working directory and the package
-        if reporter.has_stopped and self.job.command is None and not ended.has_stopped:
+        if reporter.error is not None:
+            ended = self._failed(reporter.error)
+        elif reporter.has_stopped and self.job.command is None and not ended.has_stopped:
             logger.warning(CAUGHT)
             ended = WorkerEnded(has_stopped=True)
         ended = replace(ended, times=self.times.at_end(), not_reusable=self._reset(baseline, ended))
@@ -181,17 +192,20 @@ class RankSession:
         except StopTraining:
             return WorkerEnded(has_stopped=True)
         except BaseException as error:  # noqa: BLE001 - sys.exit() and worse are failures of the user's code
-            failure = describe(
-                error,
-                rank=self.rank,
-                world_size=self.world_size,
-                is_importing=self.is_importing,
-                folder=str(self.folder) if self.folder else None,
-                resume=self.job.resume,
-            )
-            sys.stderr.write(storable_text(failure.traceback or ""))
-            return WorkerEnded(failure=self._masked(failure))
+            return self._failed(error)
         return WorkerEnded()
+
+    def _failed(self, error: BaseException) -> WorkerEnded:
+        failure = describe(
+            error,
+            rank=self.rank,
+            world_size=self.world_size,
+            is_importing=self.is_importing,
+            folder=str(self.folder) if self.folder else None,
+            resume=self.job.resume,
+        )
+        sys.stderr.write(storable_text(failure.traceback or ""))
+        return WorkerEnded(failure=self._masked(failure))
 
     def _reset(self, baseline: Baseline, ended: WorkerEnded) -> str | None:
         """Prepare the process for the next attempt. Returns why it cannot be used again, or None.

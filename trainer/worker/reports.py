@@ -1,7 +1,7 @@
 """`ray.train.report()` in a worker: each report waits for the slot's answer, and may end the training function."""
 
 import logging
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 
@@ -25,7 +25,8 @@ class StopTraining(BaseException):
 class Reporter:
     """Sends a rank's reports, with secrets masked, to the slot and obeys the answers. `run` names the attempt.
 
-    `has_stopped`: a report has raised StopTraining, which the user's code may have caught.
+    `has_stopped`: a report has raised StopTraining, which the user's code may have caught. `error`: that of an earlier
+    report, if it was because of that.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Reporter:
         self._world_size = world_size
         self._sequence = 0
         self.has_stopped = False
+        self.error: BaseException | None = None
         self._warned: set[str] = set()
         self._oom_counter = oom_counter
         self._masker = masker
@@ -66,6 +68,11 @@ class Reporter:
         if ray.get(answer) != CONTINUE:
             self.has_stopped = True
             raise StopTraining
+
+    def refuse(self, error: BaseException) -> NoReturn:
+        """End the training function, which has caught the error of an earlier report: no later one can be made."""
+        self.error = error
+        raise StopTraining
 
     def will_save(self, name: str) -> None:
         """Wait until no earlier checkpoint of this name, under which the next report saves its own, is removed."""
