@@ -1,15 +1,28 @@
 """Processes that an attempt leaves keep its process from being used again, unless a library keeps them."""
 
+import contextlib
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import time
 
 import pytest
 
-from trainer.worker.reset.processes import child_processes, why_processes_are_left
+from trainer.worker.reset.processes import started_processes, why_processes_are_left
 
 FOREVER = "import time; print(flush=True); time.sleep(600)"
+
+LEAVES_ONE = """
+import os
+from trainer.worker.reset import processes
+processes.PROCESSES_END_SECONDS = 0.0
+known = processes.started_processes()
+os.system("sleep 600 >/dev/null 2>&1 &")
+print(processes.why_processes_are_left(known))
+print(processes.why_processes_are_left(processes.started_processes()))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -18,12 +31,12 @@ def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_runs_on_is_named_and_one_that_was_there_before_is_not() -> None:
-    known = child_processes()
+    known = started_processes()
     with subprocess.Popen([sys.executable, "-c", FOREVER], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it runs
         reason = why_processes_are_left(known)
-        assert why_processes_are_left(child_processes()) is None
+        assert why_processes_are_left(started_processes()) is None
         process.kill()
     assert reason == f"the training function left processes running: {f'{sys.executable} -c {FOREVER}'[:60]}"
     assert why_processes_are_left(known) is None
@@ -31,7 +44,7 @@ def test_a_process_that_runs_on_is_named_and_one_that_was_there_before_is_not() 
 
 def test_one_that_ends_soon_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.worker.reset.processes.PROCESSES_END_SECONDS", 60.0)
-    known = child_processes()
+    known = started_processes()
     process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.1,))
     process.start()
     assert why_processes_are_left(known) is None
@@ -39,8 +52,28 @@ def test_one_that_ends_soon_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_libraries_keep_does_no_harm() -> None:
-    known = child_processes()
+    known = started_processes()
     spawned = multiprocessing.get_context("spawn").Process(target=int)
     spawned.start()  # with a resource tracker, which stays
     spawned.join()
     assert why_processes_are_left(known) is None
+
+
+@pytest.mark.parametrize(
+    ("leads", "found"), [(True, "the training function left processes running: "), (False, "None")]
+)
+def test_one_in_the_background_of_a_shell_is_named_where_this_process_leads_its_group(leads: bool, found: str) -> None:
+    """As Ray's workers do."""
+    with subprocess.Popen(["sleep", "600"], process_group=0) as other:
+        group = 0 if leads else other.pid
+        with subprocess.Popen(
+            [sys.executable, "-c", LEAVES_ONE], process_group=group, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            answers = process.stdout.read().splitlines()
+        for one in {other.pid, group or process.pid}:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(one, signal.SIGKILL)
+    assert answers[0].startswith(found)
+    assert ("sleep 600" in answers[0]) is leads
+    assert answers[1] == "None"

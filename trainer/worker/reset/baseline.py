@@ -15,7 +15,7 @@ from trainer.worker.reset.loggers import LoggerState, logger_states, restore_log
 from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
 from trainer.worker.reset.pools import end_data_loaders, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
-from trainer.worker.reset.processes import child_processes, why_processes_are_left
+from trainer.worker.reset.processes import started_processes, why_processes_are_left
 from trainer.worker.reset.threads import why_threads_are_left
 from trainer.worker.reset.torch_state import free_gpu_memory, reset_torch
 from trainer.worker.user_code import is_inside
@@ -30,7 +30,7 @@ class Baseline:
     modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
     path: list[str] = field(default_factory=lambda: list(sys.path))
     threads: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
-    children: frozenset[int] = field(default_factory=child_processes)
+    processes: frozenset[int] = field(default_factory=started_processes)
     disabled: int = field(default_factory=lambda: logging.root.manager.disable)
     loggers: dict[str | None, LoggerState] = field(default_factory=logger_states)
     settings: list[SavedSetting] = field(default_factory=saved_settings)
@@ -44,7 +44,7 @@ class Baseline:
 
         `folders` have the user's own modules: the package's, and the working directory with its copy.
         """
-        if child_processes() - self.children:
+        if started_processes() - self.processes:
             end_data_loaders()  # first of all: the garbage collector may run at any time
         end_pools()
         streams = self.streams.put_back()
@@ -60,7 +60,7 @@ class Baseline:
         settings = restore_settings(self.settings, unloaded)
         _close_figures()
         collect_garbage()
-        left = why_threads_are_left(self.threads) or why_processes_are_left(self.children) or why_too_large()
+        left = why_threads_are_left(self.threads) or why_processes_are_left(self.processes) or why_too_large()
         return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or left
 
 

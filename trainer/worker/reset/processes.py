@@ -1,6 +1,7 @@
 """The processes that a trial has started and left running. They may hold memory of a GPU, or a port."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
 
@@ -19,8 +20,27 @@ PROCESSES_END_SECONDS = 1.0
 POLL_SECONDS = 0.01
 
 
-def child_processes() -> frozenset[int]:
-    """The process ids of this process's children, where the kernel lists them (proc_pid_task_children(5))."""
+def started_processes() -> frozenset[int]:
+    """The process ids of this process's children, and of all others in its process group if it leads that.
+
+    A process whose parent has ended, such as one that a shell has left in the background, is no child of this one, but
+    in its group. Ray's workers lead theirs; in another one there may be other programs.
+    """
+    own = os.getpid()
+    return _children() | (_group_of(own) - {own} if os.getpgrp() == own else frozenset())
+
+
+def _group_of(leader: int) -> frozenset[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(int(path.name)) == leader:
+                found.append(int(path.name))
+    return frozenset(found)
+
+
+def _children() -> frozenset[int]:
+    """Where the kernel lists them (proc_pid_task_children(5))."""
     found: list[str] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # that thread has ended
@@ -36,8 +56,8 @@ def why_processes_are_left(known: frozenset[int]) -> str | None:
 
 
 def _left(known: frozenset[int]) -> list[str]:
-    """The command lines, cut, of children that are not known and not harmless."""
-    lines = [_command_line(child) for child in sorted(child_processes() - known) if _runs(child)]
+    """The command lines, cut, of processes that are not known and not harmless."""
+    lines = [_command_line(one) for one in sorted(started_processes() - known) if _runs(one)]
     return [line[:60] for line in lines if not any(program in line for program in HARMLESS_PROGRAMS)]
 
 
