@@ -2,6 +2,8 @@
 
 import inspect
 import io
+import os
+import signal
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -81,10 +83,21 @@ def pids(record: Path) -> set[str]:
 
 def data_processes() -> list[str]:
     """The classes of the living actors of datasets."""
+    return sorted(name for name, _ in living_actors() if name.startswith(("Dataset", "Split")))
+
+
+def pid_of_process(name: str) -> int:
+    """That of the only actor of this class."""
+    (pid,) = [pid for one, pid in living_actors() if one == name]
+    return pid
+
+
+def living_actors() -> list[tuple[str, int]]:
+    """Their classes and process ids."""
     from ray._private.state import actors  # noqa: PLC0415 - heavy
 
     living = [actor for actor in actors().values() if actor["State"] != "DEAD"]
-    return sorted(a["ActorClassName"] for a in living if a["ActorClassName"].startswith(("Dataset", "Split")))
+    return [(actor["ActorClassName"], actor["Pid"]) for actor in living]
 
 
 def test_each_rank_reads_an_equal_share_in_every_epoch_although_the_workers_hold_all_cpus(
@@ -122,6 +135,25 @@ def test_a_killed_worker_ends_the_epoch_and_the_retry_reads_on(
     epochs = [line.split()[2] for line in record.read_text().splitlines() if line.split()[1] == "epoch"]
     assert epochs == ["0", "0", "1", "1"]
     until(lambda: not data_processes(), "no process of a dataset is left")
+
+
+@pytest.mark.parametrize(("process", "waits_before"), [("DatasetServer", 0), ("SplitCoordinator", 1)])
+def test_the_death_of_a_process_of_the_datasets_is_a_loss(
+    service: FakeService, add_reader: AddReader, record: Path, numbers: Path, process: str, waits_before: int
+) -> None:
+    go = numbers.with_name("go")
+    datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
+    trial = add_reader(datasets, "read_when_told", config={"go": str(go), "waits_before": waits_before})
+    until(lambda: record.exists() and record.read_text().count("waits") == 2, "both ranks wait")
+    until(lambda: data_processes().count(process) == 1, "those of the trials before have ended")
+    os.kill(pid_of_process(process), signal.SIGKILL)
+    until(lambda: process not in data_processes(), f"{process} is dead")
+    go.touch()
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.LOST
+    assert error.message.startswith("a process of the datasets has died (rank ")
+    assert f"class_name: {process}" in (error.traceback or "")
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])

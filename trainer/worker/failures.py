@@ -1,6 +1,7 @@
 """Why an attempt failed: what a rank says about the exception of the user's code."""
 
 import os
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,12 @@ STORAGE_ADVICE = "the experiment's storage must have room, and every node must b
 
 CONNECTION_FAILURES = frozenset({"ActorUnavailableError", "LocalRayletDiedError", "NodeDiedError", "RpcError"})
 """Ray's errors that mean the death of a node or of the connection to it. `ray.train.report()` raises them, too."""
+
+MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
+"""How Ray reports a worker that its memory monitor killed. It does not know of a kill by the kernel."""
+
+DATASET_PROCESS = re.compile(r"^\s*class_name: (DatasetServer|SplitCoordinator)$", re.MULTILINE)
+"""With this line Ray reports the death of an actor that hands out a trial's datasets: Paceline's, or Ray Data's."""
 
 WRONG_CLUSTER = "WrongClusterID"
 """With this word Ray's head refuses a process that has joined the cluster of an earlier head."""
@@ -84,7 +91,7 @@ def describe(
     `is_importing`: the training function was not found yet; `folder` has the user's code; `resume` is the URI of the
     checkpoint that it resumes from.
     """
-    error = not_read_if_missing(error, resume)
+    error = loss_of_datasets(error) or not_read_if_missing(error, resume)
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
     if isinstance(error, DatasetNotMade):
@@ -137,6 +144,18 @@ def not_read_if_missing(error: BaseException, checkpoint: str | None) -> BaseExc
     if not is_of_missing_checkpoint(error, checkpoint):
         return error
     return not_read(str(checkpoint), error).with_traceback(error.__traceback__)
+
+
+def loss_of_datasets(error: BaseException) -> "DatasetNotMade | None":
+    """What to describe in place of the error if it says that a process of the datasets has died; otherwise None."""
+    texts = [_text_of(link) for link in chain(error) if type(link).__module__.startswith("ray.")]
+    death = next((text for text in texts if DATASET_PROCESS.search(text)), None)
+    if death is None:
+        return None
+    is_for_memory = any(word in death for word in MEMORY_MONITOR_WORDS)
+    message = "a process of the datasets has died" + (": its node ran out of memory" if is_for_memory else "")
+    failure = Failure(OUT_OF_MEMORY if is_for_memory else LOST, message, user_traceback(error))
+    return DatasetNotMade(failure).with_traceback(error.__traceback__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

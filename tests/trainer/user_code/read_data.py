@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,24 @@ def leave_early(config: dict[str, Any]) -> None:
         write_down(config, "pid", os.getpid())
         ray.train.report({"epoch": 1})
         break
+
+
+def read_when_told(config: dict[str, Any]) -> None:
+    """Two epochs, and wait before one of them: before the first one also for the dataset itself."""
+    if config["waits_before"] == 0:
+        wait_until_told(config)
+    shard = ray.train.get_dataset_shard("train")
+    for epoch in range(2):
+        if config["waits_before"] == epoch > 0:
+            wait_until_told(config)
+        for _ in shard.iter_batches(batch_size=1):
+            pass
+
+
+def wait_until_told(config: dict[str, Any]) -> None:
+    write_down(config, "waits")
+    while not Path(config["go"]).exists():
+        time.sleep(0.01)
 
 
 def report(epoch: int) -> None:

@@ -11,6 +11,7 @@ from trainer.worker.failures import (
     CANNOT_START,
     CONNECTION_FAILURES,
     LOST,
+    MEMORY_MONITOR_WORDS,
     OUT_OF_MEMORY,
     PREEMPTED,
     STORAGE_ADVICE,
@@ -58,9 +59,6 @@ RAISED = re.compile(r"\w*(Error|Exception)\b.*:")
 OUTPUT_LINES = 30
 
 HEAD_RESTARTED = "the Ray head was restarted, and its new cluster does not know the processes of the former one"
-
-MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
-"""How Ray reports a worker that its memory monitor killed. It does not know of a kill by the kernel."""
 
 
 def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: bool) -> Failure:

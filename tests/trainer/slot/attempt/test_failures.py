@@ -83,6 +83,21 @@ def test_a_missing_conda_environment_is_named_without_rays_source_line() -> None
     assert message.endswith(last)
 
 
+@pytest.mark.parametrize(
+    ("why", "kind"), [("gone", LOST), ("killed: the node was running low on memory", OUT_OF_MEMORY)]
+)
+def test_the_death_of_a_process_of_the_datasets_is_not_the_users_error(why: str, kind: str) -> None:
+    def described(actor_class: str) -> Failure:
+        died = ActorDiedError()
+        died.error_msg = f"The actor died unexpectedly.\n\tclass_name: {actor_class}\n\tactor_id: 1\n{why}"
+        error = ValueError("no batch")
+        error.__cause__ = died
+        return describe(error, rank=0, world_size=2, is_importing=False, folder=None)
+
+    assert described("SplitCoordinator").kind == described("DatasetServer").kind == kind
+    assert described("OwnActor").kind == USER_ERROR
+
+
 REFUSED = "RPC error: WrongClusterID: Perhaps the client is accessing GCS after it has restarted."
 
 
