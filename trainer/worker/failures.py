@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, TypeGuard
+from urllib.parse import unquote, urlsplit
 
 from trainer.storable_values import storable_text
 from trainer.worker.user_code import BadEntrypoint
@@ -136,7 +137,13 @@ def is_of_missing_checkpoint(error: BaseException, resume: str | None) -> TypeGu
     """
     if resume is None or not isinstance(error, OSError) or not isinstance(error.filename, str):
         return False
-    return error.filename.startswith(resume) and not os.path.isdir(resume)  # noqa: PTH112
+    path = _local_path(resume)
+    return error.filename.startswith(path) and not os.path.isdir(path)  # noqa: PTH112
+
+
+def _local_path(uri: str) -> str:
+    """That of a `file:` URI; any other is returned as it is."""
+    return unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
 
 
 def not_read_if_missing(error: BaseException, checkpoint: str | None) -> BaseException:
@@ -146,7 +153,7 @@ def not_read_if_missing(error: BaseException, checkpoint: str | None) -> BaseExc
     return not_read(str(checkpoint), error).with_traceback(error.__traceback__)
 
 
-def loss_of_datasets(error: BaseException) -> "DatasetNotMade | None":
+def loss_of_datasets(error: BaseException) -> DatasetNotMade | None:
     """What to describe in place of the error if it says that a process of the datasets has died; otherwise None."""
     texts = [_text_of(link) for link in chain(error) if type(link).__module__.startswith("ray.")]
     death = next((text for text in texts if DATASET_PROCESS.search(text)), None)

@@ -2,6 +2,7 @@
 
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,21 +174,30 @@ def test_ranks_that_cannot_connect_are_a_loss_unless_they_never_can(why: str, ki
     assert f"DistNetworkError: {why}" in failure.message
 
 
-def test_a_checkpoint_whose_storage_is_away_is_not_the_users_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("uri_of", [str, Path.as_uri])
+def test_a_checkpoint_whose_storage_is_away_is_not_the_users_error(
+    tmp_path: Path, uri_of: Callable[[Path], str]
+) -> None:
     """On a file system the user's code opens the checkpoint's files itself."""
-    assert kind_of_reading(tmp_path / "away" / "checkpoint", "state.pt") == "lost"
-    (tmp_path / "file").touch()
-    assert kind_of_reading(tmp_path / "file" / "checkpoint", "state.pt") == "lost", "not a directory"
-    (tmp_path / "checkpoint").mkdir()
-    assert kind_of_reading(tmp_path / "checkpoint", "misspelled.pt") == "user_error"
-    assert kind_of_reading(tmp_path / "away" / "checkpoint", tmp_path / "data.csv") == "user_error", "another file"
+
+    def kind_of_reading(checkpoint: Path, file: str | Path) -> str:
+        return kind_of_missing(checkpoint / file, uri_of(checkpoint))
+
+    root = tmp_path / "with a space"
+    root.mkdir()
+    assert kind_of_reading(root / "away" / "checkpoint", "state.pt") == "lost"
+    (root / "file").touch()
+    assert kind_of_reading(root / "file" / "checkpoint", "state.pt") == "lost", "not a directory"
+    (root / "checkpoint").mkdir()
+    assert kind_of_reading(root / "checkpoint", "misspelled.pt") == "user_error"
+    assert kind_of_reading(root / "away" / "checkpoint", root / "data.csv") == "user_error", "another file"
 
 
-def kind_of_reading(checkpoint: Path, file: str | Path) -> str:
+def kind_of_missing(file: Path, resume: str) -> str:
     try:
-        (checkpoint / file).read_text()
+        file.read_text()
     except OSError as error:
-        return describe(error, rank=0, world_size=1, is_importing=False, folder=None, resume=str(checkpoint)).kind
+        return describe(error, rank=0, world_size=1, is_importing=False, folder=None, resume=resume).kind
     return "none"
 
 
