@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import USER_CODE, Add, failure_in_new_processes, free_the_cluster
+from tests.trainer.conftest import OOM_COUNTER, USER_CODE, Add, failure_in_new_processes, free_the_cluster
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 
@@ -18,6 +18,27 @@ def errors_on_a_gpu(service: FakeService) -> Iterator[dict[str, str]]:
     """The package as a part of `trainer`. Its idle slot would take the room of the other tests' slots."""
     yield {"package": service.add_package(USER_CODE.with_name("errors_on_a_gpu.py").read_text())}
     free_the_cluster()
+
+
+@pytest.fixture
+def oom_counter() -> Iterator[str]:
+    """The kernel's count of its kills for memory, where the workers look."""
+    OOM_COUNTER.write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n")
+    yield str(OOM_COUNTER)
+    OOM_COUNTER.unlink()
+
+
+@pytest.mark.parametrize(("counted", "kind"), [(True, FailureKind.OUT_OF_MEMORY), (False, FailureKind.USER_ERROR)])
+def test_a_process_of_a_data_loader_that_the_kernel_kills_for_memory_is_out_of_memory(
+    service: FakeService, add: Add, oom_counter: str, counted: bool, kind: FailureKind
+) -> None:
+    package = service.add_package(USER_CODE.with_name("loads_data.py").read_text())
+    spec = {"package": package, "entrypoint": "train:load", "scaling": {"num_workers": 1}}
+    error = service.finished(add(trainer=spec, config={"counter": oom_counter if counted else None})).error
+    assert error is not None
+    assert error.kind == kind
+    assert error.message.startswith("RuntimeError: DataLoader worker (pid")
+    assert error.message.endswith(": the kernel killed for lack of memory") is counted
 
 
 def test_a_secret_that_the_agent_does_not_have_fails_the_trial_by_its_name(service: FakeService, add: Add) -> None:

@@ -27,6 +27,9 @@ MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)",
 DATASET_PROCESS = re.compile(r"^\s*class_name: (DatasetServer|SplitCoordinator)$", re.MULTILINE)
 """With this line Ray reports the death of an actor that hands out a trial's datasets: Paceline's, or Ray Data's."""
 
+KILLED_DATA_LOADER = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal: Killed|exited unexpectedly)")
+"""How torch reports that a process of a DataLoader has got SIGKILL."""
+
 WRONG_CLUSTER = "WrongClusterID"
 """With this word Ray's head refuses a process that has joined the cluster of an earlier head."""
 
@@ -86,18 +89,22 @@ def describe(
     is_importing: bool,
     folder: str | None,
     resume: str | None = None,
+    has_oom_kill: bool = False,
 ) -> Failure:
     """One rank's failure.
 
     `is_importing`: the training function was not found yet; `folder` has the user's code; `resume` is the URI of the
-    checkpoint that it resumes from.
+    checkpoint that it resumes from. `has_oom_kill`: whether the kernel has killed for memory where the rank runs.
     """
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
     if isinstance(error, DatasetNotMade):
         return Failure(error.failure.kind, message, error.failure.traceback or user_traceback(error))
-    return Failure(kind_of(error, is_importing=is_importing), message, user_traceback(error))
+    kind = kind_of(error, is_importing=is_importing)
+    if has_oom_kill and any(KILLED_DATA_LOADER.search(_text_of(link)) for link in chain(error)):
+        kind, message = OUT_OF_MEMORY, f"{message}: the kernel killed for lack of memory"
+    return Failure(kind, message, user_traceback(error))
 
 
 def kind_of(error: BaseException, *, is_importing: bool) -> str:

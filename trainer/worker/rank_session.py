@@ -129,6 +129,7 @@ class RankSession:
         self.folder: Path | None = None
         self.is_importing = True
         self.oom_counter = find_oom_counter()
+        self._oom_kills = read_oom_kills(self.oom_counter)
         self._folder_lock: int | None = None
         self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
         self._masker = Masker(self._secrets.values())
@@ -203,6 +204,7 @@ class RankSession:
             is_importing=self.is_importing,
             folder=str(self.folder) if self.folder else None,
             resume=self.job.resume,
+            has_oom_kill=read_oom_kills(self.oom_counter) != self._oom_kills,
         )
         sys.stderr.write(storable_text(failure.traceback or ""))
         return WorkerEnded(failure=self._masked(failure))
@@ -253,7 +255,7 @@ class RankSession:
             placement_group=group.id.hex() if group else None,
             log_positions=logs.positions,
             oom_counter=self.oom_counter,
-            oom_kills=read_oom_kills(self.oom_counter),
+            oom_kills=self._oom_kills,
             exit_file=record_exit_code(next(iter(logs.positions), None)),
             working_directory=working_directory(),
             gpus=self._gpus,
