@@ -4,9 +4,11 @@ It is used in the worker process and travels there by value.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -64,7 +66,8 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
             yield self.path
             return
         remove_unused(self._shared.parent.glob(f"{SHARED}{os.getuid()}-*"), shutil.rmtree)
-        descriptor = lock_in_use(self._shared, partial(self._shared.mkdir, mode=0o700, exist_ok=True))
+        with self._read_errors():
+            descriptor = _lock_own(self._shared)
         one_at_a_time = TempFileLock(str(self._shared))
         try:
             with one_at_a_time:
@@ -96,6 +99,20 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
             raise
         except OSError as error:
             raise self._on_read_error(self.path, error) from error
+
+
+def _lock_own(directory: Path) -> int:
+    """Lock the directory, made if necessary, as used by this process; returns the file descriptor.
+
+    Raises OSError for one in which another user of the node could exchange the files. Its name is no secret.
+    """
+    descriptor = lock_in_use(directory, partial(directory.mkdir, mode=0o700, exist_ok=True))
+    found = os.fstat(descriptor)
+    is_own = found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if is_own and os.path.samestat(found, directory.lstat()):  # and not a link
+        return descriptor
+    os.close(descriptor)
+    raise PermissionError(errno.EPERM, "another user may write to the directory for it", str(directory))
 
 
 def _remove_if_unused(directory: Path, descriptor: int) -> None:

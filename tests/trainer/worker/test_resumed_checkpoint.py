@@ -153,6 +153,28 @@ def test_nothing_is_left_of_a_checkpoint_that_cannot_be_read(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("made", ["by another user", "for all to write", "as a link"])
+def test_a_shared_directory_that_another_user_may_have_made_is_not_used(
+    checkpoint: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    resumed = checkpoint()
+    with resumed.as_directory() as folder:
+        shared = Path(folder)
+    real = tmp_path / "real"
+    real.mkdir(mode=0o700)
+    (real / "model.bin").touch()
+    if made == "as a link":
+        shared.symlink_to(real)
+    else:
+        real.rename(shared)
+        shared.chmod(0o777 if made == "for all to write" else 0o700)
+    if made == "by another user":
+        monkeypatch.setattr(os, "getuid", lambda: shared.stat().st_uid + 1)
+    with pytest.raises(NotRead, match="another user may write to the directory"), resumed.as_directory():
+        pytest.fail("it is not this user's own")
+    assert [path.name for path in shared.iterdir()] == ["model.bin"]
+
+
 def test_a_checkpoint_that_is_not_there_is_a_missing_file(checkpoint: Callable[..., Any]) -> None:
     missing = checkpoint()
     missing.path += "/none"
