@@ -32,13 +32,13 @@ class StuckSearch:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Unless it has begun. It lasts until the attempt is to end."""
+        """Unless it has begun. It lasts until the workers are ended: no order to leave reaches a rank that waits."""
         if self._task is None:
             self._task = asyncio.create_task(self._search())
 
     async def _search(self) -> None:
         await asyncio.sleep(self.check_seconds)  # the others usually return soon, too
-        while self._state.is_running and not self._state.is_concluded:
+        while not (self._state.is_ending_now or self._state.is_concluded):
             if failure := await self._find():
                 self._end(failure)
                 return

@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import RayActorError
 
 from tests.trainer.slot.attempt.played_attempt import STARTED, Played, play, played
-from trainer.slot.attempt.attempt_state import Running, Stuck
+from trainer.slot.attempt.attempt_state import Draining, Resizing, Running, State, Stopping, Stuck
 from trainer.worker.failures import USER_ERROR
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
@@ -63,6 +63,19 @@ def test_a_rank_that_waits_for_one_that_has_returned_fails_the_attempt(tmp_path:
             assert outcome.failure is not None
             assert outcome.failure.kind == USER_ERROR
             assert outcome.failure.message.startswith("rank 0 has returned while rank 1 waits for it in ray.")
+
+    play(run)
+
+
+@pytest.mark.parametrize("order", [Stopping("it has run for 60 seconds"), Resizing(4), Draining()])
+def test_a_rank_is_found_that_waits_in_vain_while_the_attempt_is_to_leave(tmp_path: Path, order: State) -> None:
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": 2}) as one:
+            starts(one, waiting_report=0)
+            assert one.attempt.state.move(order)
+            await one.attempt.worker_ended(0, WorkerEnded())
+            await one.comes_to(Stuck)
+            assert one.runner.ended_count == 1
 
     play(run)
 
