@@ -12,6 +12,8 @@ from trainer.process_log.context import log_context
 logger = logging.getLogger("paceline")
 
 REPORTS_PER_CALL = 100
+REMEMBERED = 10_000
+"""So many of the last reports may still get a checkpoint, which is saved in the background."""
 Batch = tuple[str, dict[str, Any]]
 
 
@@ -141,30 +143,30 @@ class ReportOutbox(Outbox):
         self._path = f"/v1/trials/{trial}/reports"
         self._on_decision = on_decision
         self._reports: deque[dict[str, Any]] = deque()
-        self._metrics: dict[int, dict[str, Any]] = {}
-        self._checkpoints: set[int] = set()
+        self._put_count = 0
+        self._without_checkpoint: dict[int, dict[str, Any]] = {}
+        self._early_checkpoints: dict[int, SavedCheckpoint] = {}
         self._held: set[int] = set()
         self.world_size: int | None = None
 
     def put(
         self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None, *, is_held: bool = False
     ) -> None:
+        """Reports are put in the order of their sequences."""
         with self._changed:
-            self._metrics[sequence] = metrics
+            self._put_count = sequence + 1
             if is_held:
                 self._held.add(sequence)
-            if checkpoint is not None:
-                self._checkpoints.add(sequence)
-            self._append(sequence, metrics, checkpoint)
+            early = self._early_checkpoints.pop(sequence, None)
+            self._append(sequence, dict(metrics), checkpoint or early)
 
     def release(self, sequence: int, more: Mapping[str, Any]) -> None:
         """Send a report that was held, with more metrics. Nothing happens if it was dropped."""
         with self._changed:
             self._held.discard(sequence)
-            self._metrics[sequence] = {**self._metrics[sequence], **more}
             for report in self._reports:
                 if report["sequence"] == sequence:
-                    report["metrics"] = self._metrics[sequence]
+                    report["metrics"].update(more)
             self._changed.notify_all()
 
     def drop_held(self) -> None:
@@ -175,18 +177,22 @@ class ReportOutbox(Outbox):
             self._changed.notify_all()
 
     def add_checkpoint(self, sequence: int, checkpoint: SavedCheckpoint) -> None:
-        """Send the report again with its checkpoint, unless it was sent with it already."""
+        """Send the report with its checkpoint: again, if it was sent without one. It may be put only later."""
         with self._changed:
-            if sequence not in self._checkpoints and sequence in self._metrics:
-                self._checkpoints.add(sequence)
-                self._append(sequence, self._metrics[sequence], checkpoint)
+            if sequence >= self._put_count:
+                self._early_checkpoints[sequence] = checkpoint
+            elif (metrics := self._without_checkpoint.pop(sequence, None)) is not None:
+                self._append(sequence, metrics, checkpoint)
 
     def _append(self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None) -> None:
         report: dict[str, Any] = {"sequence": sequence, "metrics": metrics}
-        if checkpoint is not None:
+        if checkpoint is None:
+            self._without_checkpoint[sequence] = metrics
+        else:
             report["checkpoint"] = checkpoint.uri
             if checkpoint.size is not None:
                 report["checkpoint_bytes"] = checkpoint.size
+        self._without_checkpoint.pop(sequence - REMEMBERED, None)
         self._reports.append(report)
         self._changed.notify_all()
 

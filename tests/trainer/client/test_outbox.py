@@ -10,7 +10,7 @@ from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.client.http import CallRefused, ServiceClient, ServiceFailed, ServiceUnreachable
 from trainer.client.log_outbox import LogOutbox
-from trainer.client.outbox import ReportOutbox
+from trainer.client.outbox import ReportOutbox, SavedCheckpoint
 
 
 @pytest.fixture
@@ -93,6 +93,39 @@ def test_an_unexpected_error_ends_the_delivery_and_is_reported(service: FakeServ
     assert outbox.flush(PATIENCE_SECONDS)
     outbox.join()
     assert [str(error) for error in refused] == ["the loop is closed"]
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_checkpoint_that_is_saved_before_or_after_its_report_comes_is_sent_with_it(
+    service: FakeService, trial: str, is_early: bool
+) -> None:
+    outbox = report_outbox(service, trial)
+    saved = SavedCheckpoint("s3://c", 7)
+    if is_early:
+        outbox.add_checkpoint(0, saved)
+    outbox.put(0, {"loss": 1}, None)
+    if not is_early:
+        outbox.add_checkpoint(0, saved)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    newest = service.reports[trial][-1]
+    assert (newest.metrics, newest.checkpoint, newest.checkpoint_bytes) == ({"loss": 1}, "s3://c", 7)
+    outbox.close()
+    outbox.join()
+
+
+def test_metrics_are_kept_only_for_the_reports_whose_checkpoint_may_still_come(
+    service: FakeService, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_constant(monkeypatch, ReportOutbox._append, "REMEMBERED", 2)
+    outbox = report_outbox(service, trial)
+    for sequence in range(5):
+        outbox.put(sequence, {"loss": sequence}, SavedCheckpoint("s3://c") if sequence == 4 else None)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert outbox._without_checkpoint == {3: {"loss": 3}}
+    outbox.close()
+    outbox.join()
 
 
 def test_a_long_text_is_sent_in_pieces_that_the_wire_accepts(service: FakeService, trial: str) -> None:
