@@ -95,6 +95,17 @@ def test_a_file_that_the_command_begins_anew_is_read_from_its_start_without_its_
     assert [one.metrics["loss"] for one in found] == list(range(9))
 
 
+def test_lines_that_the_command_writes_before_the_file_is_followed_are_read(tmp_path: Path) -> None:
+    path, found = tmp_path / "metrics.jsonl", list[CommandReport]()
+    path.write_text('{"loss": 9}\n')  # of an earlier attempt
+    reader = JsonLinesReader(path, found.append, lambda _: None)
+    with path.open("a") as file:
+        file.write('{"loss": 1}\n')
+    reader.start()
+    reader.finish()
+    assert [one.metrics for one in found] == [{"loss": 1}]
+
+
 def test_a_file_that_is_never_written_is_no_error(tmp_path: Path) -> None:
     reader = JsonLinesReader(tmp_path / "metrics.jsonl", lambda _: None, lambda _: None)
     reader.start()

@@ -197,8 +197,9 @@ class _Rank:
                 server.start()
                 cleanup.callback(server.finish)
                 env |= {"PACELINE_REPORT_URL": server.url, "PACELINE_LEASE": server.token}
+            file_readers = self._file_readers()  # before the command can write to the file
             self._process = self._start(env)
-            readers = list(self._readers()) if self._rank == 0 else []
+            readers: list[StdoutReader | JsonLinesReader] = [*self._stdout_readers(), *file_readers]
             for reader in readers:
                 reader.start()
             watcher = threading.Thread(target=self._watch, args=(readers,), name="command-exit")
@@ -277,11 +278,16 @@ class _Rank:
             reader.finish()
         self._inbox.put(Exited(code))
 
-    def _readers(self) -> Iterator[StdoutReader | JsonLinesReader]:
-        if self._process.stdout is not None:
-            yield StdoutReader(self._process.stdout, [re.compile(one) for one in self._command.stdout], self._inbox.put)
-        if self._command.file is not None:
-            yield JsonLinesReader(Path(self._command.file), self._inbox.put, logger.warning)
+    def _file_readers(self) -> list[JsonLinesReader]:
+        if self._rank != 0 or self._command.file is None:
+            return []
+        return [JsonLinesReader(Path(self._command.file), self._inbox.put, logger.warning)]
+
+    def _stdout_readers(self) -> list[StdoutReader]:
+        """None where the output is not captured: on the other ranks, too."""
+        if self._process.stdout is None:
+            return []
+        return [StdoutReader(self._process.stdout, [re.compile(one) for one in self._command.stdout], self._inbox.put)]
 
     def _start(self, env: dict[str, str]) -> CommandProcess:
         program = self._command.argv[0]

@@ -97,6 +97,8 @@ class JsonLinesReader:
     """Follows a file to which the command appends JSON objects, one per line. `warn` gets what is wrong with a line.
 
     A command that begins the file anew may repeat the lines that it has written before: they are not reported again.
+    Lines that are there when the reader is made are an earlier attempt's, and are skipped: make it before the command
+    starts.
     """
 
     path: Path
@@ -109,12 +111,13 @@ class JsonLinesReader:
     _lines: list[int] = field(default_factory=list)
     _number: int = 0
 
-    def start(self) -> None:
-        """Lines that an earlier attempt has left in the file are skipped."""
+    def __post_init__(self) -> None:
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
             self._offset = file.seek(0, os.SEEK_END)
             file.seek(max(0, self._offset - KNOWN_BYTES))
             self._before = file.read()
+
+    def start(self) -> None:
         self._thread = threading.Thread(target=self._follow, name="command-metrics-file")
         self._thread.start()
 
