@@ -118,8 +118,8 @@ class SavedCheckpoint(NamedTuple):
 class ReportOutbox(Outbox):
     """`on_decision(sequence, decision, reason)` is called from this thread for each answered report.
 
-    `on_refused(error)` is called when a report cannot be delivered, `on_known(uri, sequence, kept)` when the service
-    has stored a report's checkpoint (the older ones in `kept` stay), and `on_uncounted(uri, sequence)` when it has not:
+    `on_refused(error)` is called when a report cannot be delivered, `on_known(uri, kept)` when the service
+    has stored a report's checkpoint (the older ones in `kept` stay), and `on_uncounted(uri)` when it has not:
     the report came after the one that ended the attempt, whose sequence `on_decided` gets before. `world_size`: of an
     elastic group. A report that is held, and those after it, wait until it is released.
     """
@@ -131,8 +131,8 @@ class ReportOutbox(Outbox):
         on_decision: Callable[[int, str, str | None], None],
         on_lease_lost: Callable[[], None],
         on_refused: Callable[[Exception], None],
-        on_known: Callable[[str, int, Sequence[str]], None],
-        on_uncounted: Callable[[str, int], None],
+        on_known: Callable[[str, Sequence[str]], None],
+        on_uncounted: Callable[[str], None],
         on_decided: Callable[[int], None],
     ) -> None:
         super().__init__("paceline-reports", client, on_lease_lost)
@@ -220,9 +220,9 @@ class ReportOutbox(Outbox):
             if "checkpoint" in report:
                 counts = deciding is None or report["sequence"] <= deciding
                 if counts:
-                    self._on_known(report["checkpoint"], report["sequence"], answer.get("kept", ()))
+                    self._on_known(report["checkpoint"], answer.get("kept", ()))
                 else:
-                    self._on_uncounted(report["checkpoint"], report["sequence"])
+                    self._on_uncounted(report["checkpoint"])
 
     def _on_refusal(self, body: dict[str, Any], refused: CallRefused) -> None:
         if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):

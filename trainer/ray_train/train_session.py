@@ -35,8 +35,8 @@ from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 from trainer.storable_values import metrics_for_ray
 
-BeforeSave = Callable[[str], None]
-"""Called before a checkpoint is saved under a name that the training function has chosen, with that name."""
+UnusedName = Callable[[str], str]
+"""Gets the name that the training function has chosen for a checkpoint; returns the one under which it is saved."""
 
 OnReport = Callable[[dict[str, Any], str | None, FileSizes | None, dict[str, Any] | None], None]
 """Called with a report's metrics, the path of its checkpoint, if it has one that is saved already, the sizes of the
@@ -138,7 +138,7 @@ class Hooks:
     `on_validated` is None for a trial whose checkpoints are not validated.
     """
 
-    before_save: BeforeSave
+    unused_name: UnusedName
     on_report: OnReport
     on_save_error: OnSaveError
     on_late_report: OnLateReport
@@ -196,9 +196,9 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
         files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
-        if checkpoint is not None and checkpoint_dir_name:
+        if checkpoint_dir_name:  # of all ranks rank 0's name counts, which may have no part of the checkpoint
             with self._hooks.during(CHECKPOINTING):
-                self._hooks.before_save(checkpoint_dir_name)
+                checkpoint_dir_name = self._hooks.unused_name(checkpoint_dir_name)
         recorded = metrics_for_ray(metrics)  # for a tensor on a GPU, this waits for the training's own work
         phase = REPORTING if checkpoint is None else CHECKPOINTING
         saved_by_ray = None if kwargs.get("checkpoint_upload_fn") else checkpoint

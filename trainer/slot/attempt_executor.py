@@ -135,7 +135,6 @@ class AttemptExecutor:
             self._loop,
             runner,
             self._remove_checkpoint,
-            self._remover.spare,
             validation_starter(assignment, self._planner.package, self._planner.slot),
             Masker(self.secrets.values()),
         )

@@ -1,6 +1,5 @@
 """The messages of the workers, and of a controller of their own, to their slot about its running attempt only."""
 
-import asyncio
 from typing import Any
 
 from trainer.slot.attempt.attempt import Attempt, Report
@@ -29,10 +28,9 @@ class WorkerMessageHandlers:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.function_began()
 
-    async def will_save(self, run: str, sequence: int, name: str) -> None:
-        """Returns when the rank may save its part of a checkpoint under this name."""
-        if (attempt := self._attempt_of(run)) is not None:
-            await asyncio.to_thread(attempt.checkpoints.will_save, sequence, name)
+    async def unused_checkpoint_name(self, run: str, sequence: int, name: str) -> str:
+        attempt = self._attempt_of(run)
+        return attempt.checkpoints.unused_name(sequence, name) if attempt is not None else name
 
     async def report(
         self,

@@ -149,7 +149,7 @@ class RankSession:
         on_validated = self._validated if job.has_validation else None
         set_hooks(
             Hooks(
-                before_save=reporter.will_save,
+                unused_name=reporter.unused_name,
                 on_report=reporter.report,
                 on_save_error=not_saved,
                 on_late_report=reporter.refuse,

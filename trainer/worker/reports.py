@@ -74,9 +74,10 @@ class Reporter:
         self.error = error
         raise StopTraining
 
-    def will_save(self, name: str) -> None:
-        """Wait until no earlier checkpoint of this name, under which the next report saves its own, is removed."""
-        ray.get(self._slot.will_save.remote(self._run, self._sequence, name))
+    def unused_name(self, name: str) -> str:
+        """The name under which the next report saves its checkpoint, where the training function has chosen `name`."""
+        unused: str = ray.get(self._slot.unused_checkpoint_name.remote(self._run, self._sequence, name))
+        return unused
 
     def _update_oom_kills(self) -> None:
         """A kill for memory that this process has survived says nothing about its own death later."""

@@ -47,7 +47,6 @@ class Saving:
             asyncio.get_running_loop(),
             runs,
             self.discarded.append,
-            lambda _uri: None,
             no_validation,
         )
         self._sequence = 0
@@ -119,7 +118,7 @@ def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(t
             ledger = one.attempt.checkpoints
             assert (ledger.known_names(), ledger.folder()) == ([Path(second).name], f"{tmp_path}/{one.attempt.run}")
             ledger._keep = 2
-            ledger.add_known(ledger.uri_of(f"{tmp_path}/{one.attempt.run}/epochs/3"), 2)
+            ledger.add_known(ledger.uri_of(f"{tmp_path}/{one.attempt.run}/epochs/3"))
             assert ledger.known_names() == [Path(second).name, "epochs"]
             assert one.attempt.knows_its_checkpoints()
             one.attempt.end_now(Preempted())
@@ -133,27 +132,20 @@ def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_
     with FakeService(str(tmp_path)).serving() as service:
         fields: dict[str, Any] = EARLIER
         trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
-        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), removed.append, lambda _uri: None)
-    ledger.add_known("/2/a", 0, kept=["/s/1/a", "/2/a"])
-    ledger.add_known("/2/b", 1, kept=["/s/1/a", "/2/b"])
+        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), removed.append)
+    ledger.add_known("/2/a", kept=["/s/1/a", "/2/a"])
+    ledger.add_known("/2/b", kept=["/s/1/a", "/2/b"])
     assert removed == ["/s/1/b", "/2/a"], "the runs of the earlier attempts stay, too"
-    ledger.add_known("/2/c", 2)
+    ledger.add_known("/2/c")
     runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
     assert removed[2:] == ["/s/1/a", "/2/b", *runs]
 
 
-def test_a_directory_that_is_saved_anew_is_removed_only_when_it_is_not_needed_any_more(tmp_path: Path) -> None:
-    removed: list[str] = []
-    spared: list[str] = []
+def test_a_name_that_another_report_has_used_is_not_used_again(tmp_path: Path) -> None:
     with FakeService(str(tmp_path)).serving() as service:
         trial = service.add_trial({"entrypoint": "train:train_fn"})
-        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), removed.append, spared.append)
-    a, b = (ledger.uri(f"{ledger.folder().rpartition('/')[2]}/{name}") for name in "ab")
-    for sequence, name in enumerate("ab"):
-        ledger.will_save(sequence, name)
-    ledger.add_known(a, 0)
-    ledger.will_save(2, "a")  # before the service has answered the report of b
-    ledger.add_known(b, 1)
-    assert (removed, spared) == ([], [a, b, a])
-    ledger.add_known(a, 2)
-    assert removed == [b]
+        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), lambda _uri: None)
+    names = [[ledger.unused_name(sequence, "last") for _rank in range(2)] for sequence in range(3)]
+    assert names == [["last", "last"], ["last-1", "last-1"], ["last-2", "last-2"]]
+    assert [ledger.unused_name(sequence, "last-2") for sequence in (2, 3)] == ["last-2", "last-2-3"]
+    assert ledger.unused_name(4, "./last/") == "last-4"

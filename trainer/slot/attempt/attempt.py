@@ -57,7 +57,7 @@ OTHER_RANKS_SECONDS = 0.5
 
 
 class Attempt:
-    """`remove` and `spare` are those of `CheckpointLedger`. `masker` knows the workers' secrets.
+    """`remove` is that of `CheckpointLedger`. `masker` knows the workers' secrets.
 
     `start_validation(uri, fn_kwargs, log_offset)` starts the validation of a checkpoint.
 
@@ -73,7 +73,6 @@ class Attempt:
         loop: asyncio.AbstractEventLoop,
         runner: Runner,
         remove: Callable[[str], None],
-        spare: Callable[[str], None],
         start_validation: StartTask,
         masker: Masker = NO_SECRETS,
     ) -> None:
@@ -82,7 +81,7 @@ class Attempt:
         self.state = AttemptState(runner.end_workers)
         self._workers = assignment.trainer.workers
         self.ranks = Ranks(self._workers.min_workers)
-        self.checkpoints = CheckpointLedger(assignment, remove, spare)
+        self.checkpoints = CheckpointLedger(assignment, remove)
         self.delivery = Delivery(assignment, addresses, self, self._progress)
         self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
@@ -265,11 +264,11 @@ class Attempt:
         logger.error("%s is ended: %s", self.run, failure.message)
         self.end_now(Refused(failure))
 
-    def on_checkpoint_known(self, uri: str, sequence: int, kept: Sequence[str]) -> None:
-        self.checkpoints.add_known(uri, sequence, kept)
+    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
+        self.checkpoints.add_known(uri, kept)
 
-    def on_checkpoint_uncounted(self, uri: str, sequence: int) -> None:
-        self.checkpoints.remove_uncounted(uri, sequence)
+    def on_checkpoint_uncounted(self, uri: str) -> None:
+        self.checkpoints.remove_uncounted(uri)
 
     def on_decided(self, sequence: int) -> None:
         self._deciding_sequence = sequence

@@ -45,10 +45,10 @@ class ServiceListener(Protocol):
     def on_report_lost(self, error: Exception) -> None:
         """A report cannot be delivered."""
 
-    def on_checkpoint_known(self, uri: str, sequence: int, kept: Sequence[str]) -> None:
+    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
         """The service has stored this checkpoint. Those in `kept` stay, however old they are."""
 
-    def on_checkpoint_uncounted(self, uri: str, sequence: int) -> None:
+    def on_checkpoint_uncounted(self, uri: str) -> None:
         """The service will not use this checkpoint: it was saved after the decision to stop."""
 
     def on_decided(self, sequence: int) -> None:

@@ -23,16 +23,6 @@ Task = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Removal:
-    """Of one directory."""
-
-    uri: str
-
-    def __call__(self) -> None:
-        delete_directory(self.uri)
-
-
-@dataclass(frozen=True)
 class PendingTask:
     """`what` begins the line of log that says that it could not be removed."""
 
@@ -58,7 +48,7 @@ class DirectoryRemover(threading.Thread):
 
     def remove(self, uri: str) -> None:
         """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
-        self.run_soon(Removal(uri), f"the checkpoint {uri} is no longer needed, but")
+        self.run_soon(partial(delete_directory, uri), f"the checkpoint {uri} is no longer needed, but")
 
     def remove_all_except(self, names: Collection[str], folder: str) -> None:
         """Remove, soon, the directories in the folder, a URI, that have other names."""
@@ -69,13 +59,6 @@ class DirectoryRemover(threading.Thread):
         with self._changed:
             self._pending.append(PendingTask(task, what, time.monotonic()))
             self._changed.notify_all()
-
-    def spare(self, uri: str) -> None:
-        """Do not remove a directory that was to be removed. Returns once no removal of it is under way."""
-        removal = Removal(uri)
-        with self._changed:
-            self._changed.wait_for(lambda: self._running != removal)
-            self._pending = [one for one in self._pending if one.task != removal]
 
     @property
     def has_work(self) -> bool:

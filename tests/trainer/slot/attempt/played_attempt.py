@@ -101,7 +101,6 @@ class Played:
             asyncio.get_running_loop(),
             runner,
             self.removed.append,
-            lambda _uri: None,
             self.start_validation,
         )
         self._orders: list[type[State]] = []

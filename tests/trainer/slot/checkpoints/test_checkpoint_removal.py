@@ -1,16 +1,14 @@
 """Checkpoints that are no longer needed are removed, also those that could not be at first."""
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import set_constant, until
-from tests.trainer.fake_service import PATIENCE_SECONDS
+from tests.trainer.conftest import until
 from trainer.slot.checkpoints import checkpoint_removal
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, Removal
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 
 
 @pytest.fixture
@@ -56,45 +54,6 @@ def test_unfinished_checkpoints_are_removed_when_the_storage_is_back(
     until(lambda: "could not be removed" in caplog.text, "the removal fails")
     come_back(storage)
     until(lambda: [one.name for one in storage.iterdir()] == ["new"], "the removal is tried again")
-
-
-def test_a_directory_that_is_spared_is_not_removed_any_more(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
-    remover = DirectoryRemover(retry_seconds=[1000])
-    remover.start()
-    for name in ("old", "new"):
-        remover.remove(str(storage / name))
-    until(lambda: caplog.text.count("could not be removed") == 2, "the removals fail")
-    come_back(storage)
-    remover.spare(str(storage / "new"))
-    remover.close(10)
-    assert [one.name for one in storage.iterdir()] == ["new"]
-
-
-def test_a_removal_that_waits_for_another_one_is_spared_too_and_one_under_way_is_waited_for(
-    storage: Path, remover: DirectoryRemover, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    come_back(storage)
-    begun, may_go_on = threading.Event(), threading.Event()
-
-    class SlowRemoval(Removal):
-        def __call__(self) -> None:
-            begun.set()
-            assert may_go_on.wait(PATIENCE_SECONDS)
-            super().__call__()
-
-    set_constant(monkeypatch, DirectoryRemover.remove, "Removal", SlowRemoval)
-    for name in ("old", "new"):
-        remover.remove(str(storage / name))
-    assert begun.wait(PATIENCE_SECONDS)
-    remover.spare(str(storage / "new"))
-    with ThreadPoolExecutor(1) as pool:
-        spared = pool.submit(remover.spare, str(storage / "old"))
-        assert not spared.done()
-        may_go_on.set()
-        spared.result(PATIENCE_SECONDS)
-    assert not (storage / "old").exists(), "it was removed before it is saved anew"
-    assert not remover.has_work
-    assert (storage / "new").exists()
 
 
 def test_an_error_that_no_file_system_should_raise_is_logged_and_the_removals_go_on(

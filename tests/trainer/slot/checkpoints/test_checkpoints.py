@@ -43,14 +43,13 @@ def test_only_the_newest_checkpoints_that_the_service_knows_are_kept(
     assert lines(record, "listed") == ["listed 2 5", "listed 2 5"]
 
 
-def test_a_checkpoint_whose_name_is_used_again_is_not_removed_as_the_earlier_one(
-    service: FakeService, add: Add
-) -> None:
-    trial = add("save", config={"steps": 40, "names": "ab"})
+def test_a_checkpoint_whose_name_is_used_again_is_saved_beside_the_earlier_one(service: FakeService, add: Add) -> None:
+    trial = add("save", config={"steps": 5, "names": "ab"}, keep_checkpoints=2)
     assert service.finished(trial).outcome == Outcome.COMPLETED
-    last = Path(known(service, trial)[-1])
-    until(lambda: not last.with_name("b").exists(), "the other one is removed")
-    assert [(last / f"shard-{rank}").read_text() for rank in (0, 1)] == ["40", "40"]
+    saved = [Path(one) for one in known(service, trial)]
+    assert [one.name for one in saved] == ["b", "a", "b-2", "a-3", "b-4"]
+    until(lambda: not any(one.exists() for one in saved[:3]), "the older ones are removed")
+    assert [[(one / f"shard-{rank}").read_text() for rank in (0, 1)] for one in saved[3:]] == [["4"] * 2, ["5"] * 2]
 
 
 def test_a_checkpoint_that_the_service_wants_to_be_kept_stays_on_disk(service: FakeService, add: Add) -> None:
