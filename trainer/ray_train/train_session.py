@@ -55,6 +55,9 @@ OnSaveError = Callable[[str, OSError], Exception]
 OnLateReport = Callable[[BaseException], NoReturn]
 """Gets the error of an earlier report of this rank; raises what the later one raises."""
 
+OnBackgroundError = Callable[[BaseException], Exception]
+"""Gets why a checkpoint could not be saved in the background; returns the exception that Ray gets in its place."""
+
 OnShard = Callable[[str, Any], Any]
 """Gets the name of a dataset and the answer of the shard provider, None without one; returns the iterator."""
 
@@ -142,6 +145,7 @@ class Hooks:
     on_report: OnReport
     on_save_error: OnSaveError
     on_late_report: OnLateReport
+    on_background_error: OnBackgroundError
     on_shard: OnShard
     on_validated: OnValidated | None
     during: During
@@ -150,6 +154,9 @@ class Hooks:
 def set_hooks(hooks: Hooks) -> None:
     """Have `ray.train.report()` call `on_report` after Ray's own report, and so on."""
     set_train_fn_utils(HookedTrainFnUtils(hooks))
+    runner = ray_context.get_train_context().execution_context.training_thread_runner
+    errors = BackgroundErrors(runner.get_exception_queue(), hooks)
+    runner.get_exception_queue = lambda: errors
 
 
 def waiting_report() -> int | None:
@@ -255,6 +262,23 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             return reported
         found = self._hooks.on_validated(consistency_mode is CheckpointConsistencyMode.VALIDATED, timeout_s)
         return [with_validation(one, found) for one in reported]
+
+
+class BackgroundErrors:
+    """What Ray's uploads in the background get for the queue `errors`, which ends the run at the first error."""
+
+    def __init__(self, errors: Any, hooks: Hooks) -> None:
+        self._errors, self._hooks = errors, hooks
+
+    def put(self, wrapped: Any) -> None:
+        """Gets the error as Ray wraps it, `UserExceptionWithTraceback`."""
+        error = wrapped._base_exc  # noqa: SLF001 - Ray offers no other way
+        # Ray does not say whose upload function it was.
+        refused = storage_error(error, None) if isinstance(error, OSError | RuntimeError) else None
+        if refused is not None:
+            folder = ray_context.get_train_context().storage_context.experiment_fs_path
+            error = self._hooks.on_save_error(folder, refused).with_traceback(error.__traceback__)
+        self._errors.put(type(wrapped)(self._hooks.on_background_error(error), str(wrapped)))
 
 
 def fields_of(validation: bool | ValidationTaskConfig) -> dict[str, Any]:

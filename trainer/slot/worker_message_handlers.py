@@ -4,6 +4,7 @@ from typing import Any
 
 from trainer.slot.attempt.attempt import Attempt, Report
 from trainer.slot.attempt_executor import AttemptExecutor
+from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerEnded
 
 
@@ -62,6 +63,10 @@ class WorkerMessageHandlers:
     ) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.system_sampled(rank, node, load, gpus)
+
+    async def worker_failed(self, run: str, rank: int, failure: dict[str, Any]) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            await attempt.worker_failed(rank, Failure(**failure))
 
     async def worker_ended(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         if (attempt := self._attempt_of(run)) is not None:

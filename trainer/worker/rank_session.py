@@ -153,6 +153,7 @@ class RankSession:
                 on_report=reporter.report,
                 on_save_error=not_saved,
                 on_late_report=reporter.refuse,
+                on_background_error=self._fail_in_background,
                 on_shard=self._shards.shard_of,
                 on_validated=on_validated,
                 during=times.during,
@@ -171,7 +172,7 @@ class RankSession:
             with times.during(CHECKPOINTING):
                 finish_uploads()  # before the reset: they use the working directory and the package
         if reporter.error is not None:
-            ended = self._failed(reporter.error)
+            ended = WorkerEnded(failure=self._failure_of(reporter.error))
         elif reporter.has_stopped and self.job.command is None and not ended.has_stopped:
             logger.warning(CAUGHT)
             ended = WorkerEnded(has_stopped=True)
@@ -193,10 +194,11 @@ class RankSession:
         except StopTraining:
             return WorkerEnded(has_stopped=True)
         except BaseException as error:  # noqa: BLE001 - sys.exit() and worse are failures of the user's code
-            return self._failed(error)
+            return WorkerEnded(failure=self._failure_of(error))
         return WorkerEnded()
 
-    def _failed(self, error: BaseException) -> WorkerEnded:
+    def _failure_of(self, error: BaseException) -> Failure:
+        """Also writes its traceback to the trial's log."""
         failure = describe(
             error,
             rank=self.rank,
@@ -207,7 +209,16 @@ class RankSession:
             has_oom_kill=read_oom_kills(self.oom_counter) != self._oom_kills,
         )
         sys.stderr.write(storable_text(failure.traceback or ""))
-        return WorkerEnded(failure=self._masked(failure))
+        return self._masked(failure)
+
+    def _fail_in_background(self, error: BaseException) -> AttemptFailed:
+        """Report why a checkpoint could not be saved, in whose thread this runs; the function may still train.
+
+        Ray must not get the error itself: the slot cannot unpickle an exception of the user's own class.
+        """
+        failure = self._failure_of(error)
+        self._await_confirmation(self.job.slot.worker_failed.remote(self.job.run, self.rank, vars(failure)))
+        return AttemptFailed(failure.message)
 
     def _reset(self, baseline: Baseline, ended: WorkerEnded) -> str | None:
         """Prepare the process for the next attempt. Returns why it cannot be used again, or None.
@@ -278,6 +289,8 @@ class RankSession:
         return wait_for_room
 
     def _report_end(self, ended: WorkerEnded) -> None:
-        confirmed = self.job.slot.worker_ended.remote(self.job.run, self.rank, ended.to_fields())
+        self._await_confirmation(self.job.slot.worker_ended.remote(self.job.run, self.rank, ended.to_fields()))
+
+    def _await_confirmation(self, confirmed: Any) -> None:
         with contextlib.suppress(ray.exceptions.GetTimeoutError):
             ray.get(confirmed, timeout=LAST_MESSAGE_SECONDS)

@@ -94,6 +94,22 @@ def test_in_a_worker_report_can_be_replaced_and_blocks_until_the_checkpoint_is_s
     assert "self.checkpoint = training_report.checkpoint" in source(TrainContext._wait_then_report)
 
 
+def test_what_fails_in_the_background_goes_to_a_queue_that_can_be_replaced_for_each_run() -> None:
+    from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+    from ray.train.v2._internal.execution.context import TrainContext
+    from ray.train.v2._internal.execution.worker_group.thread_runner import ThreadRunner
+    from ray.train.v2._internal.execution.worker_group.worker import RayTrainWorker
+
+    put = "training_thread_runner.get_exception_queue().put(\n"
+    reporting = source(TrainContext.report)
+    assert reporting.count(put) == reporting.count(f"{put}{28 * ' '}construct_user_exception_with_traceback(e)") == 2
+    assert "get_exception_queue" not in source(ThreadRunner.run)
+    assert "training_thread_runner=ThreadRunner()" in source(RayTrainWorker.init_train_context)
+    error = ValueError("a")
+    wrapped = UserExceptionWithTraceback(error, "where")
+    assert (wrapped._base_exc, str(wrapped)) == (error, "where")
+
+
 def test_in_a_worker_print_can_be_restored() -> None:
     from ray.train.v2._internal.logging import patch_print
 

@@ -248,6 +248,22 @@ def save_in_the_background(config: dict[str, Any]) -> None:
         ray.train.report({"epoch": step}, checkpoint, checkpoint_upload_mode=CheckpointUploadMode.ASYNC)
 
 
+class QuotaUsedUp(Exception):
+    """Only this module has it."""
+
+
+def fail_to_save_in_the_background(config: dict[str, Any]) -> None:
+    def upload(*_upload: Any) -> Checkpoint:
+        if config["raises"] == "OSError":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise QuotaUsedUp("no more today")
+
+    arguments = {"checkpoint_upload_mode": CheckpointUploadMode.ASYNC, "checkpoint_upload_fn": upload}
+    ray.train.report({"epoch": 1})
+    save_shard(2, **arguments, delete_local_checkpoint_after_upload=False)
+    time.sleep(600)
+
+
 def restored_step() -> int:
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is None:

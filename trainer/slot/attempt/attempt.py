@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
@@ -25,7 +26,6 @@ from trainer.slot.attempt.attempt_state import (
     Running,
     State,
     Stopping,
-    Stuck,
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
@@ -90,7 +90,7 @@ class Attempt:
         self.validations = Validations(assignment.trainer.validation, self._validate, release, note)
         self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
         self._deciding_sequence: int | None = None
-        self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self._end_as_stuck)
+        self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self.end_now)
         self._timers = Timers(loop)
         self._loop = loop
         self._runner = runner
@@ -206,19 +206,24 @@ class Attempt:
         rank, text = self._workers.max_workers, f"[paceline: {self._masker.mask(message)}]\n"
         self.ranks.add_log(rank, self.ranks.log_offsets.get(rank, 0), text, {}, self.delivery.logs.put)
 
+    async def worker_failed(self, rank: int, failure: Failure) -> None:
+        """A checkpoint of the rank could not be saved in the background. Its function may still train."""
+        self.ranks.background_failures.setdefault(rank, failure)
+        await self._end_after_failure()
+
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)
         if self.ranks.have_all_ended:
             self._runner.wake(ending=True)
         elif ended.failure is not None:
-            await self.ranks.find_dead(self._runner.actors())
-            # The others may wait for this rank, and never end.
-            self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
+            await self._end_after_failure()
         else:
             self.stuck_search.begin()
 
-    def _end_as_stuck(self, failure: Failure) -> None:
-        self.end_now(Stuck(failure))
+    async def _end_after_failure(self) -> None:
+        """The other ranks may wait for the one that has failed, and never end."""
+        await self.ranks.find_dead(self._runner.actors())
+        self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
 
     def checkpoint_saved(self, sequence: int, path: str) -> None:
         """All ranks have saved the checkpoint of this report. From any thread."""
@@ -326,16 +331,20 @@ class Attempt:
         self._close()
         if isinstance(state, LeaseLost):
             return None
-        trained_past = self._deciding_sequence in self.barrier.undecided
         end = End(
             state=state,
             ranks=self.ranks,
             is_drained=self.state.is_drained,
             is_elastic=self._workers.is_elastic,
-            trained_past_decision=trained_past,
+            trained_past_decision=self._deciding_sequence in self.barrier.undecided,
             failed_validation=self.validations.why_none_succeeded(),
             error=error,
-            classify=self._classify,
+            classify=partial(
+                classify,
+                workers=describe_workers(self.assignment.trainer.scaling),
+                storage=self.assignment.storage_path,
+                has_oom_kill=self.ranks.has_oom_kill,
+            ),
         )
         return outcome_of(end)
 
@@ -389,11 +398,3 @@ class Attempt:
         self.delivery.close()
         self.validations.cancel()
         self._timers.cancel_all()
-
-    def _classify(self, error: BaseException) -> Failure:
-        return classify(
-            error,
-            workers=describe_workers(self.assignment.trainer.scaling),
-            storage=self.assignment.storage_path,
-            has_oom_kill=self.ranks.has_oom_kill,
-        )

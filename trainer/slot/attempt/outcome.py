@@ -120,7 +120,7 @@ def _why_preempted(end: End) -> str:
 
 
 def _own_failure(end: End) -> Failure | None:
-    failures = {rank: ended.failure for rank, ended in end.ranks.ended.items() if ended.failure is not None}
+    failures = end.ranks.failures
     if (own_exit := _own_exit(end, failures)) is not None:
         return own_exit
     if failures and (end.ranks.dead or end.has_lost_node):

@@ -9,6 +9,7 @@ from typing import Any
 from ray.exceptions import RayActorError, RayError
 
 from trainer.worker.exit_code import OwnExit
+from trainer.worker.failures import Failure
 from trainer.worker.gpu_abort import GpuAbort
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 
@@ -37,6 +38,7 @@ class Ranks:
         self.world_size = world_size
         self.started: dict[int, WorkerStarted] = {}
         self.ended: dict[int, WorkerEnded] = {}
+        self.background_failures: dict[int, Failure] = {}
         self.dead: set[int] = set()
         self.lost_nodes: set[str] = set()
         self.late_nodes: set[str] = set()
@@ -66,6 +68,12 @@ class Ranks:
     def have_stopped(self) -> bool:
         """Whether any rank left at a report because the attempt was to stop."""
         return any(ended.has_stopped for ended in self.ended.values())
+
+    @property
+    def failures(self) -> dict[int, Failure]:
+        """Those of the ranks, the first one first. Of a rank that has failed in the background, that failure."""
+        at_end = {rank: ended.failure for rank, ended in self.ended.items() if ended.failure is not None}
+        return {**self.background_failures, **at_end, **self.background_failures}
 
     @property
     def returned(self) -> set[int]:
@@ -138,10 +146,8 @@ class Ranks:
         """Why the worker processes cannot serve another attempt, if they cannot."""
         if not self.have_all_ended:
             return f"only {len(self.ended)} of {self.world_size} workers reported their end"
-        for ended in self.ended.values():
-            if ended.failure is not None or ended.not_reusable is not None:
-                return ended.not_reusable or "the training function failed"
-        return None
+        reasons = (ended.not_reusable for ended in self.ended.values() if ended.not_reusable is not None)
+        return next(reasons, "the training function failed" if self.failures else None)
 
 
 async def _is_alive(actor: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from ray.exceptions import RayError
 
 from trainer.ray_train.train_session import waiting_report
-from trainer.slot.attempt.attempt_state import AttemptState
+from trainer.slot.attempt.attempt_state import AttemptState, State, Stuck
 from trainer.slot.attempt.ranks import Ranks
 from trainer.worker.failures import USER_ERROR, Failure
 
@@ -18,7 +18,7 @@ ANSWER_SECONDS = 5.0
 
 
 class StuckSearch:
-    """Asks the ranks that still train, once another one has returned, until one waits in vain: `end` gets the failure.
+    """Asks the ranks that still train, once another one has returned, until one waits in vain: `end` gets `Stuck`.
 
     `made` is how many reports each rank has made.
     """
@@ -26,7 +26,7 @@ class StuckSearch:
     check_seconds = 5.0
 
     def __init__(
-        self, ranks: Ranks, made: Mapping[int, int], state: AttemptState, end: Callable[[Failure], None]
+        self, ranks: Ranks, made: Mapping[int, int], state: AttemptState, end: Callable[[State], None]
     ) -> None:
         self._ranks, self._made, self._state, self._end = ranks, made, state, end
         self._task: asyncio.Task[None] | None = None
@@ -40,7 +40,7 @@ class StuckSearch:
         await asyncio.sleep(self.check_seconds)  # the others usually return soon, too
         while not (self._state.is_ending_now or self._state.is_concluded):
             if failure := await self._find():
-                self._end(failure)
+                self._end(Stuck(failure))
                 return
             await asyncio.sleep(self.check_seconds)
 

@@ -129,6 +129,28 @@ def test_a_full_storage_is_reported_with_its_path(service: FakeService, add: Add
     assert "must have room" in error.message
 
 
+@pytest.mark.parametrize("reuse_workers", [True, False])
+@pytest.mark.parametrize(
+    ("raises", "kind", "message"),
+    [
+        ("QuotaUsedUp", FailureKind.USER_ERROR, "QuotaUsedUp: no more today (rank "),
+        ("OSError", FailureKind.LOST, "NotSaved: the checkpoint could not be saved in "),
+    ],
+)
+def test_an_upload_that_fails_in_the_background_fails_the_trial_as_one_in_a_report_does(
+    service: FakeService, add: Add, raises: str, kind: FailureKind, message: str, reuse_workers: bool
+) -> None:
+    trainer = {"reuse_workers": reuse_workers}
+    trial = add("fail_to_save_in_the_background", config={"raises": raises}, trainer=trainer)
+    error = service.finished(trial).error
+    assert error is not None
+    assert (error.kind, error.began) == (kind, True)
+    assert error.message.startswith(message)
+    assert "train.py" in error.message
+    assert "in upload" in (error.traceback or "")
+    assert "in upload" in service.log(trial, error.ranks[0].rank)
+
+
 def test_a_storage_that_goes_away_is_not_the_users_error(service: FakeService, add: Add) -> None:
     error = service.finished(add("lose_the_storage")).error
     assert error is not None
