@@ -64,7 +64,8 @@ class PooledSlot:
 
     `status_call` is the ObjectRef of a status call under way, made at `status_called_at`; `status_at` is when the call
     was made that brought the last status. `assigned` is an assignment that the slot has not confirmed yet, with the
-    ObjectRef of the call; `assigned_count` counts such calls.
+    ObjectRef of the call; `assigned_count` counts such calls. `starting` is an assignment whose lease the slot does not
+    extend yet: it may have accepted it while its process still imports libraries.
     """
 
     name: str
@@ -83,6 +84,7 @@ class PooledSlot:
     status_at: float = 0.0
     assigned: tuple[Any, dict[str, Any]] | None = None
     assigned_count: int = 0
+    starting: dict[str, Any] | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease_due_at: float = 0.0
     drained_nodes: set[str] = field(default_factory=set)
@@ -191,8 +193,10 @@ class SlotPool:
             (call, assignment), slot.assigned = slot.assigned, None
             if not ray.get(call):  # the slot was about to close itself
                 self.run(assignment, slot.secrets)
+        if not status.get("starting", False):  # a slot of an earlier version leaves it out
+            slot.starting = None
         slot.runs = (status["trial"], status["attempt"]) if status["trial"] else None
-        slot.began = status.get("began", True)  # a slot of an earlier version leaves it out
+        slot.began = status.get("began", True)  # as above
         slot.idle_seconds = status["idle_seconds"]
         slot.is_removing = status.get("removing", False)  # as above
         slot.placement_group = status["placement_group"]
@@ -232,15 +236,15 @@ class SlotPool:
                 slot.drained_nodes |= new
 
     def leases_to_extend(self) -> list[dict[str, Any]]:
-        """Assignments that their slots have not confirmed yet, and whose leases are due to be extended.
+        """Assignments that their slots have not begun to execute, and whose leases are due to be extended.
 
         A slot extends its lease itself, but cannot do so while its process starts.
         """
         now, due = time.monotonic(), []
         for slot in self.slots.values():
-            if slot.assigned is not None and now >= slot.lease_due_at:
-                slot.lease_due_at = now + float(slot.assigned[1]["lease"]["seconds"]) / 3
-                due.append(slot.assigned[1])
+            if slot.starting is not None and now >= slot.lease_due_at:
+                slot.lease_due_at = now + float(slot.starting["lease"]["seconds"]) / 3
+                due.append(slot.starting)
         return due
 
     def offer(self) -> list[dict[str, Any]]:
@@ -297,7 +301,7 @@ class SlotPool:
         slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
         more = [dict(secrets)] if secrets else []  # a slot of an earlier version takes none
         slot.assigned = slot.actor.run.remote(assignment, key, slot.scaling, *more), assignment
-        slot.secrets = secrets
+        slot.starting, slot.secrets = assignment, secrets
         slot.assigned_count += 1
         self.prestart.pause()
 

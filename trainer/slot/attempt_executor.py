@@ -103,6 +103,11 @@ class AttemptExecutor:
         attempt = self.attempt
         return attempt.assignment if attempt is not None else self._accepted
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has an assignment whose lease it does not extend yet: the process may still import libraries."""
+        return self._accepted is not None
+
     def accept(self, assignment: Assignment, key: str, secrets: dict[str, str]) -> None:
         """It is about to be executed. Called in the event loop that answers its workers.
 

@@ -139,6 +139,7 @@ class Slot(WorkerMessageHandlers):
             "trial": assignment.trial if assignment else None,
             "attempt": assignment.attempt if assignment else None,
             "began": attempt is not None and bool(attempt.ranks.started),
+            "starting": self._executor.is_starting,
             "idle_seconds": self._executor.idle_seconds,
             "removing": self._remover.has_work,
             "placement_group": (runner and runner.placement_group) or self._placement_group,

@@ -13,17 +13,33 @@ from trainer.client.addresses import ServiceAddresses
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 SINCE = 10.0
+STARTING = {
+    "given_count": 1,
+    "trial": "t-1",
+    "attempt": 1,
+    "starting": True,
+    "idle_seconds": None,
+    "placement_group": None,
+    "closing": False,
+}
 
 
-def test_the_agent_extends_a_lease_until_the_slot_has_the_attempt() -> None:
+def test_the_agent_extends_a_lease_until_the_slot_has_begun_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     assignment = {"trial": "t-1", "lease": {"token": "a", "seconds": 3000}}
-    slot = pool.slots["slot"] = PooledSlot("slot", None, assigned=(None, assignment))
+    slot = pool.slots["slot"] = PooledSlot("slot", None, "key", assigned=(None, assignment))
+    slot.starting = assignment
+    monkeypatch.setattr("ray.get", lambda _call: True)  # the slot accepts it
     assert pool.leases_to_extend() == [assignment]
     assert pool.leases_to_extend() == [], "again only after a third of the lease"
     slot.lease_due_at -= 1001
     assert pool.leases_to_extend() == [assignment]
-    slot.lease_due_at, slot.assigned = 0, None
+    slot.lease_due_at = 0
+    pool._apply_status(slot, STARTING)
+    assert slot.assigned is None
+    assert pool.leases_to_extend() == [assignment], "its process imports libraries"
+    slot.lease_due_at = 0
+    pool._apply_status(slot, {**STARTING, "starting": False})
     assert pool.leases_to_extend() == [], "the slot extends its lease itself"
 
 

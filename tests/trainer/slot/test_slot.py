@@ -143,10 +143,12 @@ def test_a_slot_accepts_an_assignment_while_ray_still_shuts_a_run_down(alone: Fa
     first = add_trial()
     actor = running(taken_down_once(taken_down.exists), first, alone)
     alone.finished(first)
+    assert not ray.get(actor.status.remote())["starting"], "the slot extends the lease of the first one itself"
     until(lambda: ray.get(actor.status.remote())["idle_seconds"] is not None, "the slot to have the service's answer")
     second = add_trial()
     assert ray.get(actor.run.remote(alone.assign(second), "key", SCALING))
-    assert ray.get(actor.status.remote())["trial"] == second
+    status = ray.get(actor.status.remote())
+    assert (status["trial"], status["starting"]) == (second, True)
     assert second not in alone.finishes
     taken_down.touch()
     alone.finished(second)
