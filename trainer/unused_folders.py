@@ -3,10 +3,15 @@
 import contextlib
 import fcntl
 import os
+import shutil
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+SCRATCH = "paceline-scratch-"
 
 STARTING_SECONDS = 600.0
 """A process may be about to lock a folder of up to this age."""
@@ -44,3 +49,38 @@ def remove_unused(folders: Iterable[Path], remove: Callable[[Path], Any]) -> Non
                     remove(folder)
             finally:
                 os.close(descriptor)
+
+
+class ScratchFolder:
+    """The temporary directories of one attempt in one process, in a folder that goes with them.
+
+    A killed process leaves its folder; the next one of this user on the node that needs one removes it. A copy of this
+    object, in another process, has a folder of its own.
+    """
+
+    def __init__(self) -> None:
+        self._made: tuple[Path, int] | None = None
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type["ScratchFolder"], tuple[()]]:
+        return type(self), ()
+
+    def new_directory(self) -> Path:
+        with self._lock:
+            self._made = self._made or _make_scratch_folder()
+            return Path(tempfile.mkdtemp(dir=self._made[0]))
+
+    def remove(self) -> None:
+        """Remove all of its directories."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            shutil.rmtree(made[0], ignore_errors=True)
+            os.close(made[1])
+
+
+def _make_scratch_folder() -> tuple[Path, int]:
+    prefix = f"{SCRATCH}{os.getuid()}-"
+    remove_unused(Path(tempfile.gettempdir()).glob(f"{prefix}*"), shutil.rmtree)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    return folder, lock_in_use(folder, folder.mkdir)

@@ -17,6 +17,7 @@ import yaml
 from tests.processes import is_alive
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from trainer.unused_folders import SCRATCH
 from trainer.wire import Answer, Decision, FailureKind, Outcome, Report
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -154,7 +155,8 @@ def test_the_checkpoint_directory_is_saved_with_each_report_and_restored(
     save = 'echo $n > "$PACELINE_CHECKPOINT_DIR/state"; echo step=$n loss=1'
     begin = 'n=$(cat "$PACELINE_CHECKPOINT_DIR/state" 2>/dev/null || echo 0)'
     wait = f"until [ $(ls {tmp_path} | wc -l) -ge $n ]; do sleep 0.02; done"  # as a program that trains meanwhile
-    script = f"{begin}; while [ $n -lt 3 ]; do n=$((n+1)); {save}; {wait}; done"
+    note = f'echo "$PACELINE_CHECKPOINT_DIR" > {tmp_path}/.directory'
+    script = f"{note}; {begin}; while [ $n -lt 3 ]; do n=$((n+1)); {save}; {wait}; done"
     trial = add_command(script, keep_checkpoints=3)
     for count in (1, 2, 3):
         until(lambda: len(service.reports[trial]) >= count, f"report {count}")  # noqa: B023 - called here
@@ -162,6 +164,9 @@ def test_the_checkpoint_directory_is_saved_with_each_report_and_restored(
     assert service.finished(trial).outcome == Outcome.COMPLETED
     saved = [report.checkpoint for report in service.reports[trial] if report.checkpoint]
     assert [Path(uri, "state").read_text() for uri in saved] == ["1\n", "2\n", "3\n"]
+    scratch = Path((tmp_path / ".directory").read_text()).parent
+    assert scratch.name.startswith(SCRATCH), "which another attempt removes if this one is killed"
+    assert not scratch.exists()
 
     resumed = add_command(script, resume={"uri": saved[1], "step": 2})
     assert service.finished(resumed).outcome == Outcome.COMPLETED

@@ -22,7 +22,7 @@ from ray.train import Checkpoint
 
 from trainer.ray_train.checkpoint_download import download
 from trainer.ray_train.file_copy import PATIENCE_SECONDS, repeated
-from trainer.unused_folders import lock_in_use, remove_unused
+from trainer.unused_folders import ScratchFolder, lock_in_use, remove_unused
 
 SHARED = "paceline-shared-checkpoint-"
 """The beginning of the names of the directories that the processes of a node share."""
@@ -38,11 +38,19 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
     that has waited for another one's download takes what is there, also if that one has failed.
 
     Its methods raise FileNotFoundError if there is no such checkpoint, and what `on_read_error` returns if it cannot
-    be read.
+    be read. A copy for which the caller names no directory is made in `scratch`.
     """
 
-    def __init__(self, uri: str, on_read_error: OnReadError, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        uri: str,
+        on_read_error: OnReadError,
+        scratch: ScratchFolder | None = None,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         super().__init__(uri)
+        self._scratch = scratch or ScratchFolder()
         self._on_read_error = on_read_error
         self._patience_seconds = patience_seconds
         # Processes with other directories for Ray's locks must not share it.
@@ -53,7 +61,7 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         """As Ray's."""
         if self._is_local:
             return str(super().to_directory(path))
-        directory = Path(path or tempfile.mkdtemp(prefix="paceline-checkpoint-")).expanduser().absolute()
+        directory = Path(path or self._scratch.new_directory()).expanduser().absolute()
         directory.mkdir(parents=True, exist_ok=True)
         with TempFileLock(str(directory)):
             self._download(directory)

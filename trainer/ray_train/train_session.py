@@ -34,6 +34,7 @@ from trainer.ray_train.checkpoint_file_sizes import FileSizes, file_sizes
 from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 from trainer.storable_values import metrics_for_ray
+from trainer.unused_folders import ScratchFolder
 
 UnusedName = Callable[[str], str]
 """Gets the name that the training function has chosen for a checkpoint; returns the one under which it is saved."""
@@ -104,7 +105,7 @@ def node_of_run() -> int | None:
     return number if context.get_local_world_size() < context.get_world_size() else None
 
 
-def prepare_context(resume: str | None, on_read_error: OnReadError) -> None:
+def prepare_context(resume: str | None, on_read_error: OnReadError, scratch: ScratchFolder) -> None:
     """Give this run its own copy of what Ray keeps once per process, and the checkpoint to resume from.
 
     From now on a file of a checkpoint that does not reach the storage is an error: with Ray's copying it is not always.
@@ -117,7 +118,7 @@ def prepare_context(resume: str | None, on_read_error: OnReadError) -> None:
         max_workers=ray_context.MAX_CHECKPOINT_UPLOAD_THREADS, thread_name_prefix="asyncio_ray_upload"
     )
     if context.checkpoint is None and resume is not None:
-        context.checkpoint = ResumedCheckpoint(resume, on_read_error)
+        context.checkpoint = ResumedCheckpoint(resume, on_read_error, scratch)
     ray_storage._pyarrow_fs_copy_files = save_files  # noqa: SLF001 - Ray offers no other way
     ray_context.logger.setLevel(logging.WARNING)
     builtins.print = patch_print._original_print  # noqa: SLF001 - Ray offers no switch

@@ -35,6 +35,7 @@ from trainer.ray_train.train_session import (
     world,
 )
 from trainer.storable_values import storable_text
+from trainer.unused_folders import ScratchFolder
 from trainer.worker.commands.command import Command, run_command
 from trainer.worker.datasets.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
@@ -134,6 +135,7 @@ class RankSession:
         self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
         self._masker = Masker(self._secrets.values())
         self._working_directory: WorkingDirectory | None = None
+        self._scratch = ScratchFolder()
         self._gpus = visible_gpus()
         self._shards = DatasetShards()
         # A command trains on while its reports are stored.
@@ -141,7 +143,7 @@ class RankSession:
 
     def run(self) -> None:
         """Run the user's function and report its end to the slot. Raises AttemptFailed if it failed."""
-        prepare_context(self.job.resume, not_read)
+        prepare_context(self.job.resume, not_read, self._scratch)
         if self.job.log is not None:
             set_up_logger(LogSettings(**self.job.log), "worker", **self.job.log_fields, rank=self.rank)
         job, times = self.job, self.times
@@ -247,12 +249,14 @@ class RankSession:
             used = WorkingDirectory(Path(directory), self.folder, ranks_of_node(), job.event_files)
             self._working_directory = used
         if job.command is not None:
-            return partial(run_command, Command(**job.command))
+            return partial(run_command, Command(**job.command), self._scratch.new_directory())
         return find_function(job.entrypoint or "", self.folder)
 
     def _leave_folders(self) -> None:
         if self._folder_lock is not None:
             os.close(self._folder_lock)
+        finish_uploads()  # they may read from the directories
+        self._scratch.remove()
         if self._working_directory is not None:
             self._working_directory.leave()
 

@@ -13,6 +13,7 @@ import ray
 
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
 from trainer.storable_values import json_metrics
+from trainer.unused_folders import ScratchFolder
 from trainer.worker.failures import (
     Failure,
     headline,
@@ -68,11 +69,11 @@ def validate(job: ValidationJob) -> Validated:
 
 def _call(job: ValidationJob) -> tuple[dict[str, Any] | None, Failure | None]:
     folder = enter_package(job.package, job.package_name, job.package_folder)
-    is_importing = True
+    is_importing, scratch = True, ScratchFolder()
     try:
         function = find_function(job.entrypoint, folder)
         is_importing = False
-        found = function(ResumedCheckpoint(job.checkpoint, not_read), **job.fn_kwargs)
+        found = function(ResumedCheckpoint(job.checkpoint, not_read, scratch), **job.fn_kwargs)
         if not isinstance(found, dict):
             returned = type(found).__name__
             raise TypeError(f"the validation function returned {returned}; it must return a dict of metrics")  # noqa: TRY301
@@ -82,4 +83,6 @@ def _call(job: ValidationJob) -> tuple[dict[str, Any] | None, Failure | None]:
         where = f"validation function {job.entrypoint}{', ' + location if location else ''}"
         kind = kind_of(error, is_importing=is_importing)
         return None, Failure(kind, f"{headline(error)} ({where})", user_traceback(error))
+    finally:
+        scratch.remove()
     return json_metrics(found)[0], None

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.s3_server import S3Server
+from trainer.unused_folders import ScratchFolder
 from trainer.worker.failures import LOST, NotRead, describe, not_read
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
@@ -113,6 +114,14 @@ def test_a_directory_of_ones_own_is_not_shared(checkpoint: Callable[..., Any], t
     assert all(files_in(folder) == FILES for folder in own)
     Path(own[0], "model.bin").write_bytes(b"spoilt")
     assert files_in(checkpoint().to_directory(own[0])) == FILES
+
+
+def test_copies_without_a_name_go_with_the_attempt(checkpoint: Callable[..., Any], tmp_path: Path) -> None:
+    before, scratch = set(tmp_path.iterdir()), ScratchFolder()
+    assert files_in(checkpoint(scratch).to_directory()) == FILES
+    assert set(tmp_path.iterdir()) > before
+    scratch.remove()
+    assert set(tmp_path.iterdir()) == before
 
 
 READER = """

@@ -78,12 +78,13 @@ class Shared:
 Message = CommandReport | Exited | Shared
 
 
-def run_command(command: Command, config: dict[str, Any]) -> None:
-    """Run this rank's part. Raises StopTraining, CommandFailed, BadEntrypoint, and MemoryError for a kernel's kill."""
-    with tempfile.TemporaryDirectory(prefix="paceline-checkpoint-") as directory:
-        checkpoints = CheckpointDirectory(Path(directory))
-        with _Rank(command, config, checkpoints) as rank:
-            rank.run()
+def run_command(command: Command, directory: Path, config: dict[str, Any]) -> None:
+    """Run this rank's part, whose command saves in `directory`.
+
+    Raises StopTraining, CommandFailed, BadEntrypoint, and MemoryError for a kernel's kill.
+    """
+    with _Rank(command, config, CheckpointDirectory(directory)) as rank:
+        rank.run()
 
 
 class CheckpointDirectory:
@@ -106,7 +107,7 @@ class CheckpointDirectory:
             yield None
             return
         self._saved = state
-        with tempfile.TemporaryDirectory(prefix="paceline-checkpoint-") as links:
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as links:
             for number in range(LINK_ATTEMPTS):
                 linked = Path(links, str(number))
                 gone = [path for path, *_ in state if not _link(path, linked / path.relative_to(self.path))]
