@@ -30,6 +30,8 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
     need = _need(group)
     if not agents:
         return f"an agent: none is connected (needs {need})"
+    if not any(agents.values()):
+        return f"{need}; no agent's cluster has a node yet"
     if any(fits_now(group, nodes) for nodes in agents.values()):
         return None
     free, total = ([rooms(nodes) for nodes in agents.values()] for rooms in (_free, _total))
@@ -67,7 +69,7 @@ def _missing_label(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> 
         for part in ({key: condition} for key, condition in selector.items()):
             if not any(selects(part, one) for one in labels):
                 return selector_text(part)
-        if not any(selects(selector, one) for one in labels):
+        if selector and not any(selects(selector, one) for one in labels):
             return selector_text(selector)
     return None
 

@@ -32,8 +32,15 @@ class RepeatedFailure:
         return self.count >= FAILURES_TO_GIVE_UP.get(self.first.kind, sys.maxsize)
 
 
+_OF_COMMAND = re.compile(r"the command ended with [^:]+:")
+"""Before the command's arguments, among which are the trial's params."""
+
+_VARYING = re.compile(r"""(\.py:\d+)|'[^']*'|"[^"]*"|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?""")
+"""Numbers and quoted texts, which may be the trial's params or the rank; but not the line of a file."""
+
+
 def repeated_failure(failures: Sequence[Failure]) -> RepeatedFailure | None:
-    """`failures` are those of the first failed trials, oldest first. The rank that failed makes no difference."""
+    """`failures` are those of the first failed trials, oldest first. Neither the rank nor params make a difference."""
     if not failures:
         return None
     same = takewhile(lambda failure: _signature(failure) == _signature(failures[0]), failures)
@@ -44,4 +51,6 @@ def _signature(failure: Failure) -> tuple[FailureKind, str]:
     """What two equal failures share. Ray's message for workers that never ran names processes, so it is left out."""
     if never_started(failure):
         return failure.kind, ""
-    return failure.kind, re.sub(r"\brank \d+", "rank", failure.message)
+    if of_command := _OF_COMMAND.match(failure.message):
+        return failure.kind, of_command[0]
+    return failure.kind, _VARYING.sub(lambda found: found[1] or "#", failure.message)

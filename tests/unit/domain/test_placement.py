@@ -71,6 +71,11 @@ def test_the_sentence_names_the_scarcest_resource() -> None:
     )
 
 
+def test_the_sentence_says_that_there_is_no_node_yet() -> None:
+    sentence = waiting_for(scaling(2, CPU=1), {"local": [], "other": []})
+    assert sentence == "2 workers x 1 CPU; no agent's cluster has a node yet"
+
+
 def test_the_smallest_share_and_the_largest_node_still_make_a_count() -> None:
     assert fits(scaling(100_000, CPU=1e-4), rooms({"CPU": 1e18}))
     assert not fits(scaling(2, CPU=1e18), rooms({"CPU": 1e18}))
