@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
@@ -173,12 +172,14 @@ def _database_url(url: str) -> str:
             "PACELINE_DATABASE_URL must be sqlite:///, followed by a path, or as postgresql+psycopg://user@host:5432/name"
             f", {given}"
         )
+    from sqlalchemy.engine import make_url  # noqa: PLC0415 - the commands that call the API start without it
+    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
+
     try:
-        _ = urlsplit(url).port
-    except ValueError:
+        make_url(url)
+    except (ArgumentError, ValueError):
         raise BadSettings(
-            f"PACELINE_DATABASE_URL must have a host, and a port from 0 to {MAX_PORT}, as in "
-            "postgresql+psycopg://user@host:5432/name; special characters of a password are percent-encoded"
+            "PACELINE_DATABASE_URL cannot be read; it must be as postgresql+psycopg://user@host:5432/name"
         ) from None  # the error may hold the password
     return url
 

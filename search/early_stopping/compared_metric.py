@@ -1,17 +1,11 @@
 """The metric that early stopping compares trials by."""
 
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from search.early_stopping.rule import Rule, StoppingRule
 from search.mistakes import Mistake, listed
 from search.problem import Direction
-
-_DECIMAL = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*", re.ASCII)
-"""Python's `float` also reads digits of other scripts, and underscores."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +40,3 @@ def mistakes_in_metric(rule: Rule, objectives: Sequence[ComparedMetric]) -> Iter
         yield Mistake(("direction",), f"is required, because {rule.metric} is not an objective: minimize or maximize")
     elif rule.metric in by_name and rule.direction not in {None, by_name[rule.metric].direction}:
         yield Mistake(("direction",), f"must be {by_name[rule.metric].direction}, the direction of the objective")
-
-
-def number_in(metrics: Mapping[str, Any], name: str) -> float | None:
-    """A reported metric as a finite number; None if it is missing or not one."""
-    return finite_number(metrics.get(name))
-
-
-def finite_number(reported: Any) -> float | None:
-    """A reported value as a finite number; None if it is not one. A text may be a number, as `"0.5"`."""
-    if isinstance(reported, str) and not _DECIMAL.fullmatch(reported):
-        return None
-    try:
-        value = float(reported)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return value if math.isfinite(value) else None

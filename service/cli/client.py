@@ -94,50 +94,52 @@ class Client:
         return self._items("/v1/experiments", {"status": status} if status else {})
 
     def experiment(self, name: str) -> Json:
-        return self._json("GET", _path("experiments", name))
+        return self._json("GET", path_of("experiments", name))
 
     def best(self, experiment: str) -> Json:
-        return self._json("GET", _path("experiments", experiment, "best"))
+        return self._json("GET", path_of("experiments", experiment, "best"))
 
     def events(self, experiment: str, after: int) -> Iterator[Json]:
         """Yield the events after number `after`, up to the newest."""
-        return self._items(_path("experiments", experiment, "events"), {"follow": False, "after": after, "limit": 1000})
+        return self._items(
+            path_of("experiments", experiment, "events"), {"follow": False, "after": after, "limit": 1000}
+        )
 
     def pause(self, experiment: str) -> Json:
-        return self._json("POST", _path("experiments", experiment, "pause"))
+        return self._json("POST", path_of("experiments", experiment, "pause"))
 
     def resume(self, experiment: str) -> Json:
-        return self._json("POST", _path("experiments", experiment, "resume"))
+        return self._json("POST", path_of("experiments", experiment, "resume"))
 
     def stop_experiment(self, experiment: str) -> Json:
-        return self._json("POST", _path("experiments", experiment, "stop"))
+        return self._json("POST", path_of("experiments", experiment, "stop"))
 
     def cancel(self, experiment: str) -> Json:
-        return self._json("POST", _path("experiments", experiment, "cancel"))
+        return self._json("POST", path_of("experiments", experiment, "cancel"))
 
     def change(self, experiment: str, patch: Json) -> Json:
         headers = {"Content-Type": "application/merge-patch+json"}
-        return self._json("PATCH", _path("experiments", experiment), content=json.dumps(patch), headers=headers)
+        return self._json("PATCH", path_of("experiments", experiment), content=json.dumps(patch), headers=headers)
 
     def checkpoint_plan(self, experiment: str, rules: Json) -> Json:
         """What retention would do by the spec's rules with these changes: all of its pages as one."""
-        pages = list(self._pages(_path("experiments", experiment, "checkpoints", "plan"), rules))
+        pages = list(self._pages(path_of("experiments", experiment, "checkpoints", "plan"), rules))
         totals = {name: pages[-1][name] for name in ("remove", "keep")}
         return totals | {"items": [item for page in pages for item in page["items"]]}
 
     def delete(self, experiment: str, *, keep_checkpoints: bool) -> None:
         params = {"keep_checkpoints": True} if keep_checkpoints else {}
-        self._call("DELETE", _path("experiments", experiment), params=params)
+        self._call("DELETE", path_of("experiments", experiment), params=params)
 
     def importance(self, experiment: str, metric: str | None, evaluator: str) -> Json:
         params = {"evaluator": evaluator} | ({"metric": metric} if metric else {})
-        path = _path("experiments", experiment, "importance")
+        path = path_of("experiments", experiment, "importance")
         return self._json("GET", path, params=params, timeout=COMPUTE_TIMEOUT)
 
     def replay(self, experiment: str, early_stopping: Json) -> Json:
         body = json.dumps({"early_stopping": early_stopping})
         headers = {"Content-Type": "application/json"}
-        path = _path("experiments", experiment, "replay")
+        path = path_of("experiments", experiment, "replay")
         return self._json("POST", path, content=body, headers=headers, timeout=COMPUTE_TIMEOUT)
 
     def preview(self, document: bytes) -> Json:
@@ -147,38 +149,38 @@ class Client:
         return self._json("POST", "/v1/spaces/preview", content=document, headers=headers, timeout=timeout)
 
     def trials(self, experiment: str) -> Iterator[Json]:
-        return self._items(_path("experiments", experiment, "trials"), {})
+        return self._items(path_of("experiments", experiment, "trials"), {})
 
     def enqueue(self, experiment: str, document: bytes) -> list[Json]:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""
         headers = {"Content-Type": "application/yaml"}
-        created = self._json("POST", _path("experiments", experiment, "trials"), content=document, headers=headers)
+        created = self._json("POST", path_of("experiments", experiment, "trials"), content=document, headers=headers)
         trials: list[Json] = created.get("items", [created])
         return trials
 
     def retry_trial(self, trial: str) -> Json:
-        return self._json("POST", _path("trials", trial, "retry"))
+        return self._json("POST", path_of("trials", trial, "retry"))
 
     def stop_trial(self, trial: str) -> Json:
-        return self._json("POST", _path("trials", trial, "stop"))
+        return self._json("POST", path_of("trials", trial, "stop"))
 
     def trial(self, trial: str) -> Json:
-        return self._json("GET", _path("trials", trial))
+        return self._json("GET", path_of("trials", trial))
 
     def reports(self, trial: str) -> Iterator[Json]:
-        return self._items(_path("trials", trial, "reports"), {})
+        return self._items(path_of("trials", trial, "reports"), {})
 
     def decisions(self, trial: str) -> Iterator[Json]:
-        return self._items(_path("trials", trial, "decisions"), {})
+        return self._items(path_of("trials", trial, "decisions"), {})
 
     def checkpoints(self, trial: str) -> Iterator[Json]:
-        return self._items(_path("trials", trial, "checkpoints"), {})
+        return self._items(path_of("trials", trial, "checkpoints"), {})
 
     def pin_checkpoint(self, trial: str, step: int) -> Json:
-        return self._json("PUT", _path("trials", trial, "checkpoints", step, "pin"))
+        return self._json("PUT", path_of("trials", trial, "checkpoints", step, "pin"))
 
     def unpin_checkpoint(self, trial: str, step: int) -> Json:
-        return self._json("DELETE", _path("trials", trial, "checkpoints", step, "pin"))
+        return self._json("DELETE", path_of("trials", trial, "checkpoints", step, "pin"))
 
     def logs(
         self, trial: str, rank: int | None, tail: int | None, attempt: int | None = None, *, follow: bool
@@ -187,7 +189,7 @@ class Client:
         params = {"rank": rank, "tail": tail, "attempt": attempt, "follow": follow or None}
         given = {name: value for name, value in params.items() if value is not None}
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
-        with self._stream(_path("trials", trial, "logs"), params=given, timeout=timeout) as response:
+        with self._stream(path_of("trials", trial, "logs"), params=given, timeout=timeout) as response:
             yield from response.iter_text()
 
     @contextmanager
@@ -256,7 +258,7 @@ class Client:
         return response
 
 
-def _path(*parts: str | int) -> str:
+def path_of(*parts: str | int) -> str:
     """Of a resource. Names are quoted, slashes twice, because servers take quoted ones for parts of the path."""
     return "/".join(["/v1", *(quote(str(part).replace("/", "%2F"), safe="") for part in parts)])
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from search.early_stopping.compared_metric import finite_number
+from search.reported_numbers import finite_number
 
 NAME_LENGTH = 250
 EXPERIMENT_NAME_LENGTH = 500

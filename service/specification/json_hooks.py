@@ -11,6 +11,7 @@ _LARGER_THAN_64_BITS = 25
 
 
 WRITTEN_TWICE = "is written twice in one object; keep one"
+"""The message of a mistake."""
 
 
 class RepeatingObject(dict[str, Any]):

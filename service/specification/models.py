@@ -50,12 +50,6 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _metric_name(text: str) -> str:
-    if not text:
-        raise ValueError("must be the name of a metric, or be left out")
-    return text
-
-
 Name = Annotated[
     str,
     Field(json_schema_extra={"pattern": _NAME}, description="letters, digits, dot, dash, underscore"),
@@ -191,7 +185,7 @@ class ExperimentSpec(SpecPart):
     """after the search, run its winners again with other seeds, within limits.max_trials"""
     checkpoints: CheckpointsSpec = Field(default_factory=CheckpointsSpec)
     """which checkpoints are kept"""
-    step_metric: Annotated[str, AfterValidator(_metric_name)] | None = None
+    step_metric: str | None = None
     """the reported metric that is the step; absent: reports are counted"""
     priority: int = Field(default=0, ge=-1000, le=1000)
     """experiments with a higher one get free resources first"""
@@ -293,10 +287,15 @@ class ExperimentSpec(SpecPart):
         if self.limits.no_improvement and len(self.objectives) > 1:
             yield Mistake(("limits", "no_improvement"), "works with one objective only; leave it out")
         yield from self._retention_mistakes()
+        yield from self._mistakes_in_names()
+        yield from self._enqueue_mistakes()
+
+    def _mistakes_in_names(self) -> Iterator[Mistake]:
+        if self.step_metric == "":
+            yield Mistake(("step_metric",), "must be the name of a metric, or be left out")
         for name in self.config:
             if name in self.space.root:
                 yield Mistake(("config", name), "is also a parameter of the space; rename one of the two")
-        yield from self._enqueue_mistakes()
 
     def _pbt_mistakes(self, pbt: Pbt) -> Iterator[Mistake]:
         for mistake in pbt.mistakes_in_names(self.space):

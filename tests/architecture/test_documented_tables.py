@@ -14,7 +14,7 @@ from service.specification.preview import DEFAULT_SAMPLES, MAX_SAMPLES
 from tests.architecture.documented_tables import DOCS, code_in, rows_under
 from tests.architecture.openapi_snapshot import current
 from trainer.agent.secret_sources import MAX_BYTES
-from trainer.wire import Claim, Reports, Trainer
+from trainer.wire import Claim, Heartbeat, Reports, Trainer
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +44,12 @@ def test_the_documented_limits_of_a_specification_are_those_of_the_code() -> Non
 def test_the_documented_limits_of_calls_are_those_of_the_code() -> None:
     rows = rows_under("reference/api.md", "## Trials") + rows_under("reference/api.md", "## Running trials yourself")
     meanings = {row["call"]: row["does"] for row in rows}
-    most_reports, longest = _properties(Reports)["reports"]["maxItems"], _properties(Claim)["wait_seconds"]["maximum"]
+    most_reports = _properties(Reports)["reports"]["maxItems"]
     limits = {
         "`POST /v1/experiments/{x}/trials`": f"up to {MAX_ENQUEUED} of",
         "`POST /v1/trials/{t}/reports`": f"1 to {most_reports} reports",
-        "`POST /v1/trials/{t}/heartbeat`": f"at most {longest:g}",
-        "`POST /v1/agents/{name}/claim`": f"at most {longest:g}",
+        "`POST /v1/trials/{t}/heartbeat`": f"at most {_properties(Heartbeat)['wait_seconds']['maximum']:g}",
+        "`POST /v1/agents/{name}/claim`": f"at most {_properties(Claim)['wait_seconds']['maximum']:g}",
     }
     assert {call: text for call, text in limits.items() if text not in meanings[call]} == {}
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from search.early_stopping import EarlyStoppingSpec, MetricReport, Rule
-from search.early_stopping.compared_metric import number_in
+from search.reported_numbers import number_in
 from service.store.early_stopping.history import StoredHistory
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, ReportRow, TrialRow

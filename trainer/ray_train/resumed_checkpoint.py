@@ -59,9 +59,10 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """As Ray's."""
+        path = path or self._scratch.new_directory()
         if self._is_local:
             return str(super().to_directory(path))
-        directory = Path(path or self._scratch.new_directory()).expanduser().absolute()
+        directory = Path(path).expanduser().absolute()
         directory.mkdir(parents=True, exist_ok=True)
         with TempFileLock(str(directory)):
             self._download(directory)

@@ -1,5 +1,6 @@
 """The two ways to run an attempt on Ray Train: on warm workers, or by a plain `fit()` with new processes."""
 
+import asyncio
 import contextlib
 import os
 import time
@@ -26,6 +27,7 @@ START_SECONDS = 60.0
 """How long a worker group waits for its resources before the attempt is given back."""
 
 Train = Callable[[], None]
+ANNOUNCEMENT_SECONDS = 2.0
 RanksByNode = Mapping[str, Sequence[int]]
 
 
@@ -109,8 +111,11 @@ class Runner(Protocol):
     def placement_group(self) -> str | None:
         """The id, in hexadecimal, of the placement group that this process has made. From any thread."""
 
-    def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
-        """These nodes go away in so many seconds: `ray.train.get_preemption_info()` tells the training function."""
+    async def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
+        """These nodes go away in so many seconds: `ray.train.get_preemption_info()` tells the training function.
+
+        Returns when all workers know it, or after ANNOUNCEMENT_SECONDS.
+        """
 
     def wake(self, *, ending: bool = False) -> None:
         """All ranks have reported or, with `ending`, are done. From any thread."""
@@ -163,8 +168,8 @@ class WarmRunner:
         found = self.group.placement_group
         return found.placement_group.id.hex() if found is not None else None
 
-    def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
-        _announce_preemption(self.actors().values(), ranks, seconds)
+    async def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
+        await _announce_preemption(self.actors().values(), ranks, seconds)
 
     def wake(self, *, ending: bool = False) -> None:
         self.group.wake(ending=ending)
@@ -243,8 +248,8 @@ class FreshRunner:
     def placement_group(self) -> str | None:
         return None
 
-    def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
-        _announce_preemption(self._actors, ranks, seconds)
+    async def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
+        await _announce_preemption(self._actors, ranks, seconds)
 
     def wake(self, *, ending: bool = False) -> None:
         """The controller is another process; it polls."""
@@ -290,11 +295,13 @@ class SavedCheckpoints(UserCallback):  # type: ignore[misc]
             ray.get(self._slot.checkpoint_saved.remote(self._run, sequence, checkpoint.path))
 
 
-def _announce_preemption(workers: Iterable[Any], ranks: RanksByNode, seconds: float) -> None:
+async def _announce_preemption(workers: Iterable[Any], ranks: RanksByNode, seconds: float) -> None:
     """As Ray's own watcher of drained nodes, which is off: the agent watches them, and the slot ends the run."""
     info = PreemptionInfo(int((time.time() + seconds) * 1000), {node: list(own) for node, own in ranks.items()})
-    for actor in workers:
-        actor.mark_preempt.remote(info)
+    calls = [asyncio.wrap_future(actor.mark_preempt.remote(info).future()) for actor in workers]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ANNOUNCEMENT_SECONDS):
+            await asyncio.gather(*calls, return_exceptions=True)  # a worker that has ended needs to know nothing
 
 
 @contextlib.contextmanager

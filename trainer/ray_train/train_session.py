@@ -26,7 +26,11 @@ from ray.train import (
 )
 from ray.train.v2._internal.execution import context as ray_context
 from ray.train.v2._internal.execution import storage as ray_storage
-from ray.train.v2._internal.execution.train_fn_utils import DistributedTrainFnUtils, set_train_fn_utils
+from ray.train.v2._internal.execution.train_fn_utils import (
+    DistributedTrainFnUtils,
+    get_train_fn_utils,
+    set_train_fn_utils,
+)
 from ray.train.v2._internal.logging import patch_print
 
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
@@ -160,6 +164,13 @@ def set_hooks(hooks: Hooks) -> None:
     runner.get_exception_queue = lambda: errors
 
 
+def forget_report_error() -> None:
+    """Its traceback keeps the frames of the training function, which has caught it, and so the model."""
+    functions = get_train_fn_utils()
+    if isinstance(functions, HookedTrainFnUtils):
+        functions.error = None
+
+
 def waiting_report() -> int | None:
     """The number, from 0, of the report in which this rank waits for the others; None while it is in none."""
     number: int | None = getattr(ray_context.get_train_context(), WAITING_REPORT, None)
@@ -176,7 +187,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
         self._report_count = 0
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         provider = ray_context.get_train_context().dataset_shard_provider
@@ -198,8 +209,8 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
 
         Ray does not learn of the validation: the slot runs it, on warm and on new workers.
         """
-        if self._error is not None:
-            self._hooks.on_late_report(self._error)
+        if self.error is not None:
+            self._hooks.on_late_report(self.error)
         if validation and self._hooks.on_validated is None:
             raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
@@ -228,7 +239,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             yield
         except BaseException as error:
             if context.report_call_index > count:
-                self._error = error
+                self.error = error
             raise
 
     @contextmanager

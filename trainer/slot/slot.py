@@ -179,9 +179,9 @@ class Slot(WorkerMessageHandlers):
         started = WorkerStarted(**fields)
         self._nodes.workers.add(started.node)
         self._placement_group = started.placement_group
-        self._leave_drained_nodes()
         if (attempt := self._attempt_of(run)) is not None:
             attempt.worker_started(rank, started)
+        self._leave_drained_nodes()
 
     async def secrets(self, run: str) -> dict[str, str]:
         """The values that the workers of the running attempt get as environment variables."""
@@ -201,13 +201,14 @@ class Slot(WorkerMessageHandlers):
 
     def _leave_drained_nodes(self) -> None:
         seconds_left = self._nodes.seconds_left()
-        if seconds_left is None or self._state.is_draining:
+        if seconds_left is None:
             return
-        logger.info("slot %s closes: a node it uses is drained", self._name)
-        self._state.is_draining = True
+        if not self._state.is_draining:
+            logger.info("slot %s closes: a node it uses is drained", self._name)
+            self._state.is_draining = True
+            self._inbox.put(None)
         if (attempt := self._attempt) is not None:
             attempt.drain(self._nodes.drained, seconds_left)
-        self._inbox.put(None)
 
     # The slot's own thread.
 

@@ -53,12 +53,6 @@ def _label_key(text: str) -> str:
     return text
 
 
-def _process_variable(name: str) -> str:
-    if not name or "=" in name:
-        raise ValueError("must be a variable's name: not empty, and without =")
-    return name
-
-
 def _condition(text: str) -> str:
     if not is_condition(text):
         raise ValueError("must be a label's value, or a condition for it: `a`, `!a`, `in(a, b)` or `!in(a, b)`")
@@ -102,7 +96,6 @@ EnvironmentName = Annotated[
     Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200),
     in_words("must be a variable's name: at most 200 letters, digits and underscores, not beginning with a digit"),
 ]
-ProcessVariable = Annotated[str, AfterValidator(_process_variable)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT), JsonNumber]
 DeletionId = Annotated[int, Field(ge=0, lt=2**31), JsonNumber]
 Ordinal = Annotated[int, Field(ge=1, le=MAX_COUNT), JsonNumber]

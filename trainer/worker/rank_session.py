@@ -25,6 +25,7 @@ from trainer.ray_train.train_session import (
     Hooks,
     Validated,
     finish_uploads,
+    forget_report_error,
     mark_training_done,
     node_of_run,
     prepare_context,
@@ -178,6 +179,8 @@ class RankSession:
         elif reporter.has_stopped and self.job.command is None and not ended.has_stopped:
             logger.warning(CAUGHT)
             ended = WorkerEnded(has_stopped=True)
+        reporter.error = None
+        forget_report_error()
         ended = replace(ended, times=self.times.at_end(), not_reusable=self._reset(baseline, ended))
         self._leave_folders()
         logs.finish()
@@ -255,7 +258,6 @@ class RankSession:
     def _leave_folders(self) -> None:
         if self._folder_lock is not None:
             os.close(self._folder_lock)
-        finish_uploads()  # they may read from the directories
         self._scratch.remove()
         if self._working_directory is not None:
             self._working_directory.leave()

@@ -57,6 +57,7 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
 
 
 def _unlike(others: Sequence[str], names: Sequence[str], kind: str) -> list[str]:
+    """The names of columns, with the kind in front of those that others have."""
     return [f"{kind}.{name}" if name in others else name for name in names]
 
 

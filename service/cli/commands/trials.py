@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 from rich.console import RenderableType
 
 from search.numbers_in_messages import counted
 from service.cli import arguments
-from service.cli.client import Client
+from service.cli.client import Client, path_of
 from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 from service.cli.terminal import console, terminal_tables
@@ -146,7 +145,7 @@ def fetch(
         trial = client.trial(source) if arguments.is_trial_id(source) else _best_of(client, source)
         step = step if step is not None else _newest_step(trial)
         target = to / f"trial-{trial['number']}-step-{step}"
-        fetch_archive(client, f"/v1/trials/{trial['id']}/checkpoints/{step}/archive", target)
+        fetch_archive(client, path_of("trials", trial["id"], "checkpoints", step, "archive"), target)
     result = {"trial": trial["id"], "number": trial["number"], "step": step, "path": str(target.resolve())}
     console.print_result(
         result, f"The checkpoint of trial {trial['number']}, step {step}, is in {target}", as_json=as_json
@@ -157,7 +156,7 @@ def _fetch_event_files(url: str, source: str, to: Path, *, as_json: bool) -> Non
     kind = "trials" if arguments.is_trial_id(source) else "experiments"
     target = to / f"{source}-tensorboard"
     with connect(url) as client:
-        fetch_archive(client, f"/v1/{kind}/{quote(source, safe='')}/tensorboard/archive", target)
+        fetch_archive(client, path_of(kind, source, "tensorboard", "archive"), target)
     result = {"path": str(target.resolve())}
     console.print_result(result, f"The event files are in {target}: tensorboard --logdir {target}", as_json=as_json)
 

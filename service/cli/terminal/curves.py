@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from search.early_stopping.compared_metric import number_in
+from search.reported_numbers import number_in
 
 BARS = "▁▂▃▄▅▆▇█"
 OUTLIERS = 0.05

@@ -137,7 +137,7 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
     if cause is not None and cause is not StopCause.PAUSED:
         return Following(STATUS_AFTER_STOP[cause], trial.stop_reason)
     if failure is None:
-        return _paused(trial) if cause else Following(TrialStatus.STOPPED, _why_holder_stopped(leased))
+        return _paused(trial) if cause else _stopped_by_holder(leased)
     if not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry):
         return Following(TrialStatus.FAILED, failure.message, failure.kind)
     return _paused(trial) if cause else Following(TrialStatus.QUEUED, f"tried again after: {failure.message}")
@@ -150,8 +150,10 @@ def _paused(trial: TrialRow) -> Following:
     return Following(STATUS_AFTER_STOP[StopCause.PAUSED], trial.stop_reason)
 
 
-def _why_holder_stopped(leased: LeasedAttempt) -> str:
-    return _limit_passed(leased, HOLDERS_CLOCK) or "the client that ran it stopped it"
+def _stopped_by_holder(leased: LeasedAttempt) -> Following:
+    passed = _limit_passed(leased, HOLDERS_CLOCK)
+    leased.trial.stop_cause = StopCause.MAX_TRIAL_SECONDS if passed else None
+    return Following(TrialStatus.STOPPED, passed or "the client that ran it stopped it")
 
 
 def _limit_passed(leased: LeasedAttempt, tolerance: float = 0.0) -> str | None:

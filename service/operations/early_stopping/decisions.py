@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from search.early_stopping import MetricReport, Release, Verdict
-from search.early_stopping.compared_metric import number_in
 from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from search.analysis.replay import Completion, Created, Event, ExperimentEnd, LeftSlot, RecordedReport, TrialEvent
-from search.early_stopping.compared_metric import number_in
+from search.reported_numbers import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
 from service.domain.statuses import StopCause
 from service.store.recorded_events import RecordedEvent

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import select
 
 from search.constraints import total_violation
-from search.early_stopping.compared_metric import number_in
 from search.mistakes import Mistake
+from search.reported_numbers import number_in
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import StopCause
 from service.errors import Invalid
@@ -134,9 +134,11 @@ def _stored_step(leased: LeasedAttempt, report: Report) -> int | None:
 
 
 def _step_of(leased: LeasedAttempt, report: Report) -> int:
+    if report.step is not None:
+        return report.step
     name = leased.spec.step_metric
     if name is None:
-        return leased.attempt.first_step + report.sequence if report.step is None else report.step
+        return leased.attempt.first_step + report.sequence
     if name not in report.metrics:
         known = ", ".join(sorted(report.metrics)) or "none"
         raise Invalid(
@@ -148,8 +150,6 @@ def _step_of(leased: LeasedAttempt, report: Report) -> int:
         raise Invalid(
             [Mistake(("metrics", name), f"is the step and must be a whole number from 0 to 2^53, not {shown}")]
         )
-    if report.step not in (None, step):
-        raise Invalid([Mistake(("step",), f"must be {int(step)}, the value of the step_metric {name}, or be left out")])
     return int(step)
 
 

@@ -21,6 +21,9 @@ def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any
     yield from mistakes_in_datasets(trainer)
     yield from mistakes_in_runtime_env(trainer)
     yield from _mistakes_in_scaling(trainer)
+    for name in trainer.env:
+        if not name or "=" in name:
+            yield Mistake(("env", name), "must be a variable's name: not empty, and without =")
     if trainer.validation is not None and trainer.kind not in RUNS_FUNCTIONS:
         yield Mistake(("validation",), f"is for training functions; kind {trainer.kind} validates by itself")
     if trainer.torch_config is not None and trainer.kind not in TORCH_KINDS:

@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Row, Subquery, func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peers, Rule
-from search.early_stopping.compared_metric import finite_number
 from search.early_stopping.rule import MAX_COUNT
 from search.problem import Direction, best_value_of
+from search.reported_numbers import finite_number
 from service.store.early_stopping.milestones import milestones_of
 from service.store.early_stopping.reported_values import reported_values
 from service.store.tables import ReportRow, TrialRow

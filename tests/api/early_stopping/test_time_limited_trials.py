@@ -74,3 +74,15 @@ def test_a_changed_rule_finds_the_same_ends_also_after_a_retry(service: Api) -> 
     for rule in (RULES[1], MEDIAN):
         service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": rule}).raise_for_status()
     assert milestones(service) == found
+
+
+def test_the_limit_of_the_service_is_the_cause(service: Api) -> None:
+    limits = {"max_trials": 30, "parallelism": 30, "max_trial_seconds": 0.001}
+    name = service.create(early_stopping=MEDIAN, limits=limits)["name"]
+    for _ in range(3):
+        ended(service, name, 0.5)
+    causes = [event["data"]["cause"] for event in service.events(name) if event["kind"] == "trial.stopped"]
+    assert causes == ["max_trial_seconds"] * 3
+    assert [value for _, milestone, value, _ in milestones(service) if milestone == -1] == [0.5] * 3
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": RULES[1]}).raise_for_status()
+    assert [value for _, milestone, value, _ in milestones(service) if milestone == -1] == [0.5] * 3

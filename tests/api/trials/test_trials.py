@@ -139,9 +139,6 @@ def test_the_step_metric_is_the_step(service: Api) -> None:
     held.report(epoch=5, loss=1.5)
     problem = held.report(422, accuracy=0.6)
     assert "metrics.epoch" in problem["detail"]
-    for step, metrics in ((6, {"loss": 1.0}), (6, {"epoch": 7})):
-        held.call("reports", 422, {"reports": [{"sequence": 2, "step": step, "metrics": metrics}]})
-    held.call("reports", body={"reports": [{"sequence": 2, "step": 5, "metrics": {"epoch": 5}}]})
     reports = service.get(f"/v1/trials/{held.trial}/reports")["items"]
     assert [(one["step"], one["metrics"]) for one in reports] == [(5, {"epoch": 5, "accuracy": 0.5, "loss": 1.5})]
 

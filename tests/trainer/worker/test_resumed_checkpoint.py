@@ -124,6 +124,20 @@ def test_copies_without_a_name_go_with_the_attempt(checkpoint: Callable[..., Any
     assert set(tmp_path.iterdir()) == before
 
 
+def test_a_copy_of_a_local_checkpoint_goes_with_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (saved := tmp_path / "saved").mkdir()
+    (saved / "weights").write_text("1")
+    scratch = ScratchFolder()
+    copy = Path(ResumedCheckpoint(str(saved), not_read, scratch).to_directory())
+    assert (copy / "weights").read_text() == "1"
+    scratch.remove()
+    assert not copy.exists()
+    assert saved.exists()
+
+
 READER = """
 import sys, tempfile
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint

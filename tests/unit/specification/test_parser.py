@@ -10,6 +10,7 @@ from service.errors import Invalid
 from service.specification.documents import read_document
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
+from service.specification.stored_spec import parse_stored_spec
 from tests.conftest import a_spec
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/experiment.yaml"))
@@ -57,3 +58,11 @@ def test_a_trial_is_killed_after_its_time_limit_and_not_before(seconds: float) -
 def test_a_step_metric_without_a_name_is_refused() -> None:
     with pytest.raises(Invalid, match="step_metric: must be the name of a metric"):
         parse_spec(a_spec(step_metric=""))
+
+
+@pytest.mark.parametrize(
+    "of_earlier_version", [{"step_metric": ""}, {"trainer": {"kind": "external", "env": {"A=B": "1"}}}]
+)
+def test_a_stored_spec_is_not_checked_again(of_earlier_version: dict[str, Any]) -> None:
+    stored = parse_spec(a_spec()).model_dump(mode="json")
+    assert parse_stored_spec(stored | of_earlier_version)

@@ -208,7 +208,7 @@ class Attempt:
 
     async def worker_failed(self, rank: int, failure: Failure) -> None:
         """A checkpoint of the rank could not be saved in the background. Its function may still train."""
-        self.ranks.background_failures.setdefault(rank, failure)
+        self.ranks.add_background_failure(rank, failure)
         await self._end_after_failure()
 
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
@@ -294,11 +294,11 @@ class Attempt:
             self._leave()
 
     def drain(self, nodes: Collection[str], seconds: float) -> None:
-        """These nodes are drained: the workers are told, leave soon, and are ended after so many seconds."""
+        """These nodes are drained: workers are told, also later ones, leave soon, and are ended after these seconds."""
         at_deadline = self.state.drain()
         if isinstance(self.state.current, Draining):
-            self._runner.announce_preemption({node: self.ranks.on(node) for node in nodes}, seconds)
-            self._loop.call_soon_threadsafe(self.barrier.leave_soon)
+            told = self._runner.announce_preemption(self.ranks.by_node(nodes), seconds)
+            asyncio.run_coroutine_threadsafe(self.barrier.leave_soon_after(told), self._loop)
         self._timers.start("drain", seconds, self.end_now, at_deadline)
 
     def end_now(self, to: State) -> None:

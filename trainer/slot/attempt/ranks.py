@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
@@ -38,7 +38,7 @@ class Ranks:
         self.world_size = world_size
         self.started: dict[int, WorkerStarted] = {}
         self.ended: dict[int, WorkerEnded] = {}
-        self.background_failures: dict[int, Failure] = {}
+        self._failures: dict[int, Failure] = {}
         self.dead: set[int] = set()
         self.lost_nodes: set[str] = set()
         self.late_nodes: set[str] = set()
@@ -56,9 +56,10 @@ class Ranks:
     def have_all_started(self) -> bool:
         return len(self.started) == self.world_size
 
-    def on(self, node: str) -> list[int]:
-        """Those that have started on this node."""
-        return sorted(rank for rank, started in self.started.items() if started.node == node)
+    def by_node(self, nodes: Iterable[str]) -> dict[str, list[int]]:
+        """Those that have started on these nodes."""
+        started = sorted(self.started.items())
+        return {node: [rank for rank, one in started if one.node == node] for node in nodes}
 
     @property
     def have_all_ended(self) -> bool:
@@ -72,8 +73,11 @@ class Ranks:
     @property
     def failures(self) -> dict[int, Failure]:
         """Those of the ranks, the first one first. Of a rank that has failed in the background, that failure."""
-        at_end = {rank: ended.failure for rank, ended in self.ended.items() if ended.failure is not None}
-        return {**self.background_failures, **at_end, **self.background_failures}
+        return dict(self._failures)
+
+    def add_background_failure(self, rank: int, failure: Failure) -> None:
+        """Of an upload of the rank, whose function may still train. Its end says less."""
+        self._failures.setdefault(rank, failure)
 
     @property
     def returned(self) -> set[int]:
@@ -119,6 +123,8 @@ class Ranks:
     def add_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.add_times(rank, ended.times)
         self.ended[rank] = ended
+        if ended.failure is not None:
+            self._failures.setdefault(rank, ended.failure)
 
     async def find_dead(self, group: Mapping[int, Any]) -> None:
         """A rank that fails may only have noticed, in a collective, that another one has died.

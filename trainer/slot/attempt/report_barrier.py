@@ -1,7 +1,7 @@
 """The barrier of a report: all ranks wait, and all of them get the same answer."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,6 +96,10 @@ class ReportBarrier:
         """Leave at the first report that has saved a checkpoint, so that nothing has to be trained again."""
         self._leaves_when_saved = True
 
+    async def leave_soon_after(self, event: Awaitable[object]) -> None:
+        await event
+        self.leave_soon()
+
     def leave_soon(self) -> None:
         """Leave at the first report that has saved a checkpoint, or else at the second one from now on.
 
@@ -104,7 +108,8 @@ class ReportBarrier:
         if any(pending.checkpoint is not None and not pending.answer.done() for pending in self._pending.values()):
             self.leave()
         self.leave_when_saved()
-        self._leaves_at = self.made.get(0, 0) + 1
+        if self._leaves_at is None:
+            self._leaves_at = self.made.get(0, 0) + 1
 
     def saved(self, sequence: int) -> None:
         """All ranks have saved the checkpoint of this report. It may come long after the report."""

@@ -17,7 +17,6 @@ from trainer.wire.field_types import (
     LabelSelectors,
     Message,
     Ordinal,
-    ProcessVariable,
     Text,
     WorldSize,
     in_words,
@@ -189,7 +188,7 @@ class Trainer(Message):
     """how checkpoints are validated, beside the training"""
     runtime_env: RuntimeEnv | None = None
     """what is installed for the workers: Ray's runtime environment"""
-    env: dict[ProcessVariable, str] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict)
     """environment variables of the workers; they are stored and shown"""
     secrets: dict[EnvironmentName, SecretSource] = Field(default_factory=dict, max_length=100)
     """environment variables of the workers whose values only the agent knows, by name"""

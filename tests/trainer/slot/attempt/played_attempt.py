@@ -41,7 +41,7 @@ class CountingRunner:
     def actors(self) -> dict[int, Any]:
         return self.group
 
-    def announce_preemption(self, ranks: Mapping[str, Sequence[int]], _seconds: float) -> None:
+    async def announce_preemption(self, ranks: Mapping[str, Sequence[int]], _seconds: float) -> None:
         self.announced.append(ranks)
 
     def wake(self, *, ending: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ray.exceptions import RayActorError
 
-from tests.trainer.conftest import set_constant
+from tests.trainer.conftest import set_constant, until
 from tests.trainer.slot.attempt.played_attempt import (
     SECONDS,
     STARTED,
@@ -134,8 +134,8 @@ def test_a_drained_node_gives_it_back_when_the_time_is_over(tmp_path: Path) -> N
         async with played(tmp_path) as one:
             one.attempt.worker_started(0, STARTED)
             one.attempt.drain({"n", "that of the slot"}, 0.2)
+            await asyncio.to_thread(until, lambda: one.runner.announced, "the workers are told", SECONDS)
             assert one.runner.announced == [{"n": [0], "that of the slot": []}]
-            await asyncio.sleep(0)  # its reports are answered in another turn of the loop
             assert await one.report(0) == "continue"
             assert await one.report(1) == "stop"
             await one.comes_to(Preempted)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, finite_number, mistakes_in_metric
+from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
+from search.reported_numbers import finite_number
 from tests.unit.search.early_stopping.trials import Spec
 
 ACCURACY, LATENCY = ComparedMetric("accuracy", "maximize"), ComparedMetric("latency", "minimize")

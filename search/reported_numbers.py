@@ -1,0 +1,25 @@
+"""Metrics as numbers. A report may have a number as a text, such as `"0.5"`."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_DECIMAL = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*", re.ASCII)
+"""Python's `float` also reads digits of other scripts, and underscores."""
+
+
+def number_in(metrics: Mapping[str, Any], name: str) -> float | None:
+    """A reported metric as a finite number; None if it is missing or not one."""
+    return finite_number(metrics.get(name))
+
+
+def finite_number(reported: Any) -> float | None:
+    """A reported value as a finite number; None if it is not one."""
+    if isinstance(reported, str) and not _DECIMAL.fullmatch(reported):
+        return None
+    try:
+        value = float(reported)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
