@@ -89,6 +89,7 @@ def test_in_a_worker_report_can_be_replaced_and_blocks_until_the_checkpoint_is_s
         "checkpoint_upload_mode",
     ]
     assert callable(train_fn_utils.set_train_fn_utils)
+    assert "return _train_fn_utils" in source(train_fn_utils.get_train_fn_utils)
     assert "self.report_call_index += 1" in source(TrainContext.report)
     assert "self.current_report_index == report_call_index - 1" in source(TrainContext._wait_then_report)
     assert "self.checkpoint = training_report.checkpoint" in source(TrainContext._wait_then_report)
