@@ -17,6 +17,9 @@ MIN_UNPRIVILEGED, MAX_PORT = 1024, 65_535
 ANY_PORT = 8000
 """What is proposed in place of a port that has no next one."""
 
+NEAREST = 20
+"""So many ports are tried for the one that is proposed."""
+
 _given: set[int] = set()
 
 
@@ -60,7 +63,7 @@ def holder_of(port: int) -> str | None:
 def taken(host: str, port: int, option: str, variable: str) -> str:
     """What to say of a port that does not become free, and what to do. `option` and `variable` set the port."""
     error = _why_not_free(host, port)
-    other = port + 1 if MIN_UNPRIVILEGED <= port < MAX_PORT else ANY_PORT
+    other = _free_after(host, port)
     choose = f"choose another port: `--{option} {other}` or {variable}={other}"
     if error is None or error.errno == errno.EADDRINUSE:
         holder = holder_of(port)
@@ -70,6 +73,13 @@ def taken(host: str, port: int, option: str, variable: str) -> str:
     if error.errno == errno.EACCES:
         return f"{why} (ports below {MIN_UNPRIVILEGED} need privileges). Start it with them, or {choose}"
     return f"{why}. Choose another host, which is an address of this machine"
+
+
+def _free_after(host: str, port: int) -> int:
+    """The next port that is free, or the next one if none of the nearest ones is."""
+    first = port + 1 if MIN_UNPRIVILEGED <= port < MAX_PORT else ANY_PORT
+    nearest = range(first, min(first + NEAREST, MAX_PORT + 1))
+    return next((other for other in nearest if is_free(host, other)), first)
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -66,6 +66,14 @@ def test_a_port_that_can_be_used_is_proposed_in_place_of_another(
     assert f"`--port {proposed}` or PACELINE_PORT={proposed}" in said
 
 
+def test_a_port_that_is_proposed_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = {8000, 8001, 8002}
+    error = OSError(errno.EADDRINUSE, "in use")
+    monkeypatch.setattr(ports, "_why_not_free", lambda _host, port: error if port in used else None)
+    monkeypatch.setattr(ports, "holder_of", lambda _port: None)
+    assert "`--port 8003`" in ports.taken(HOST, 8000, "port", "PACELINE_PORT")
+
+
 @pytest.mark.slow
 def test_a_free_port_has_no_holder() -> None:
     assert ports.holder_of(free_port()) is None
