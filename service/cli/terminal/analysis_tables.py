@@ -8,8 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from search.numbers_in_messages import counted
-from service.cli.terminal.progress_view import parameters
 from service.cli.terminal.terminal_tables import chosen, columns, facts, number
+from service.cli.terminal.value_texts import parameters
 
 BAR_WIDTH = 30
 

@@ -4,7 +4,8 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cli.terminal.curves import Curve, Curves, Scale, sparkline
-from service.cli.terminal.progress_view import COLOURS, parameters
+from service.cli.terminal.progress_view import COLOURS
+from service.cli.terminal.value_texts import parameters
 
 CURVE_WIDTH = 24
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from search.numbers_in_messages import counted
 from service.cli.terminal.progress import FINISHED, TrialProgress
+from service.cli.terminal.value_texts import parameters
 from service.domain import cost_summary
 
 MAX_TRACEBACK_LINES = 40
@@ -81,13 +82,6 @@ def status_counts(statuses: Iterable[str]) -> str:
     """`20 completed · 3 pruned`"""
     counts = Counter(statuses)
     return " · ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-
-
-def parameters(params: Json) -> str:
-    """`lr=0.01235, optimizer=sgd`"""
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
-    )
 
 
 def clock(seconds: float) -> str:

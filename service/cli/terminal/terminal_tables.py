@@ -8,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from search.numbers_in_messages import counted
-from service.cli.terminal.progress_view import COLOURS, parameters
+from service.cli.terminal.progress_view import COLOURS
+from service.cli.terminal.value_texts import parameters, value_text
 from service.domain import cost_summary
 
 Json = dict[str, Any]
@@ -139,7 +140,7 @@ def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
     yield "trial", f"{one['number']} ({one['id']})"
     yield escape(metric), number(one["value"])
     for name, value in one["params"].items():
-        yield escape(name), escape(str(value))
+        yield escape(name), escape(value_text(value))
     checkpoint = one.get("checkpoint")
     yield "checkpoint", escape(f"{checkpoint['uri']} (step {checkpoint['step']})") if checkpoint else "none"
     if one.get("confirmation"):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.cli.terminal.progress import Saved, TrialProgress
-from service.cli.terminal.progress_view import clock, parameters, remaining_seconds, status_counts, summary
+from service.cli.terminal.progress_view import clock, remaining_seconds, status_counts, summary
 
 
 def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[str, Any]:
@@ -100,6 +100,5 @@ def test_the_remaining_time_follows_the_average_so_far() -> None:
     assert remaining_seconds(finished=0, total=20, elapsed_seconds=10) is None
 
 
-def test_times_and_parameters_are_formatted() -> None:
+def test_times_are_formatted() -> None:
     assert [clock(5), clock(65), clock(3665)] == ["0:05", "1:05", "1:01:05"]
-    assert parameters({"lr": 0.0123456, "layers": 3, "optimizer": "sgd"}) == "lr=0.01235, layers=3, optimizer=sgd"

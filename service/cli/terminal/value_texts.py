@@ -1,0 +1,38 @@
+"""Parameters and metrics as text: in the spelling of JSON, so that what is read can be given back to `enqueue`."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+DIGITS = 4
+"""Of a number among the parameters of a row."""
+
+
+def parameters(values: Mapping[str, Any], digits: int = DIGITS) -> str:
+    """`lr=0.01235, nesterov=true, optimizer=sgd`"""
+    return ", ".join(f"{name}={value_text(value, digits)}" for name, value in values.items())
+
+
+def value_text(value: Any, digits: int | None = None) -> str:
+    """A value of JSON, a float with this many significant digits, or with all.
+
+    A text is bare, unless it would read as another value: `true` is the boolean, `"true"` the text.
+    """
+    if isinstance(value, str) and value and not _is_json(value):
+        return value
+    if isinstance(value, float) and digits is not None:
+        return f"{value:.{digits}g}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(name: str) -> None:
+    """Python's parser takes NaN and the infinities, which JSON does not have."""
+    raise ValueError(name)
