@@ -9,10 +9,13 @@ from rich.table import Table
 
 from search.numbers_in_messages import counted
 from service.cli.terminal.progress_view import COLOURS
-from service.cli.terminal.value_texts import parameters, value_text
+from service.cli.terminal.value_texts import float_text, parameters, value_text
 from service.domain import cost_summary
 
 Json = dict[str, Any]
+DIGITS = 6
+"""Of a metric's value."""
+
 MIN_WIDTHS = {
     "id": 14,
     "status": 9,
@@ -85,7 +88,9 @@ def trials(found: Iterable[Json]) -> Table:
 def reports(found: Iterable[Json]) -> Table:
     table = columns("step", "metrics", "attempt", "time", wrapped="metrics")
     for one in found:
-        table.add_row(str(one["step"]), escape(parameters(one["metrics"])), str(one["attempt"]), _time(one["at"]))
+        table.add_row(
+            str(one["step"]), escape(parameters(one["metrics"], DIGITS)), str(one["attempt"]), _time(one["at"])
+        )
     return table
 
 
@@ -180,12 +185,12 @@ def _best(one: Json) -> str:
     found = one.get("best")
     if not found:
         return ""
-    return escape(f"{one['spec']['objectives'][0]['metric']} {found['value']:.6g}")
+    return escape(f"{one['spec']['objectives'][0]['metric']} {number(found['value'])}")
 
 
 def number(value: float | None) -> str:
     """Six digits, or `-` for a missing value."""
-    return "-" if value is None else f"{value:.6g}"
+    return "-" if value is None else float_text(value, DIGITS)
 
 
 def size(count: int | None) -> str:

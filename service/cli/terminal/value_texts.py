@@ -7,6 +7,9 @@ from typing import Any
 DIGITS = 4
 """Of a number among the parameters of a row."""
 
+FIRST_WITH_EXPONENT = 1e15
+"""Up to about here floats are exact integers."""
+
 
 def parameters(values: Mapping[str, Any], digits: int = DIGITS) -> str:
     """`lr=0.01235, nesterov=true, optimizer=sgd`"""
@@ -21,8 +24,15 @@ def value_text(value: Any, digits: int | None = None) -> str:
     if isinstance(value, str) and value and not _is_json(value):
         return value
     if isinstance(value, float) and digits is not None:
-        return f"{value:.{digits}g}"
+        return float_text(value, digits)
     return json.dumps(value, ensure_ascii=False)
+
+
+def float_text(value: float, digits: int) -> str:
+    """With this many significant digits; but all digits before the point, so that times and counts can be read."""
+    if 10**digits <= abs(value) < FIRST_WITH_EXPONENT:
+        return f"{value:.0f}"
+    return f"{value:.{digits}g}"
 
 
 def _is_json(text: str) -> bool:

@@ -110,7 +110,7 @@ def test_a_trials_reports_decisions_and_checkpoints_are_listed(run: Run, project
     (trial,) = run_trials(url, name, 1)
     reports = json.loads(run("reports", trial, "--json").out)
     assert [one["step"] for one in reports] == [1, 2, 3]
-    assert f"loss={reports[0]['metrics']['loss']:.4g}" in run("reports", trial).out
+    assert f"loss={reports[0]['metrics']['loss']:.6g}" in run("reports", trial).out
     decisions = json.loads(run("decisions", trial, "--json").out)
     shown = run("decisions", trial).out
     assert all(one["reason"] in shown for one in decisions)
