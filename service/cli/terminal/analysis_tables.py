@@ -8,7 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from search.numbers_in_messages import counted
-from service.cli.terminal.terminal_tables import chosen, columns, facts, number
+from service.cli.terminal.terminal_tables import chosen, number
+from service.cli.terminal.text_layout import facts, table
 from service.cli.terminal.value_texts import parameters
 
 BAR_WIDTH = 30
@@ -22,22 +23,26 @@ def importance(found: Json) -> RenderableType:
     heading = escape(f"importance for {found['metric']} by {found['evaluator']}, from {basis}")
     if found["reason"]:
         return Group(heading, "", escape(found["reason"]))
-    table = Table.grid(padding=(0, 2))
+    bars = Table.grid(padding=(0, 2))
     for name, share in found["parameters"].items():
-        table.add_row(escape(name), f"{share:.3f}", "█" * round(share * BAR_WIDTH))
+        bars.add_row(escape(name), f"{share:.3f}", "█" * round(share * BAR_WIDTH))
     left_out = (f"{escape(name)} is left out: {escape(reason)}" for name, reason in found["left_out"].items())
-    return Group(heading, "", table, *left_out)
+    return Group(heading, "", bars, *left_out)
 
 
 def replay(found: Json) -> RenderableType:
     summary = facts(_replay_facts(found))
     if not found["stopped"]:
         return summary
-    table = columns("trial", "id", "status", "step", "steps saved", "reason")
-    for one in found["stopped"]:
-        steps = (str(one["step"]), str(one["steps_saved"]))
-        table.add_row(str(one["number"]), one["id"], one["status"], *steps, escape(one["reason"]))
-    return Group(summary, "", "trials that the rule would have stopped:", table)
+    names = ("trial", "id", "status", "step", "steps saved", "reason")
+    return Group(
+        summary, "", "trials that the rule would have stopped:", table(names, map(_stop_row, found["stopped"]))
+    )
+
+
+def _stop_row(one: Json) -> tuple[str, ...]:
+    steps = (str(one["step"]), str(one["steps_saved"]))
+    return str(one["number"]), one["id"], one["status"], *steps, escape(one["reason"])
 
 
 def _replay_facts(found: Json) -> Iterator[tuple[str, str]]:

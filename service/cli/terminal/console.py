@@ -16,8 +16,8 @@ from trainer.process_log.setup import writes_json
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-PIPED_WIDTH = 200
-"""A pipe has no width of its own. Tables should not be cut at 80 columns there."""
+PIPED_WIDTH = 100_000
+"""A pipe has no width of its own. No table is wrapped there: each row is one line."""
 
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
 err = Console(stderr=True)
@@ -52,5 +52,14 @@ def print_result(result: Any, shown: RenderableType, *, as_json: bool) -> None:
     """Print an answer of the API: as JSON for scripts, otherwise as `shown` for people."""
     if as_json:
         typer.echo(json.dumps(result, indent=2))
+    elif out.is_terminal:
+        _print_whole(shown)
     else:
-        out.print(shown, highlight=False, soft_wrap=isinstance(shown, str))
+        with out.capture() as printed:
+            _print_whole(shown)
+        typer.echo("\n".join(line.rstrip() for line in printed.get().split("\n")), nl=False)
+
+
+def _print_whole(shown: RenderableType) -> None:
+    """Lines that are longer than the terminal are left to the terminal, from which they are copied whole."""
+    out.print(shown, highlight=False, soft_wrap=isinstance(shown, str), crop=False)

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from search.numbers_in_messages import counted
 from service.cli.terminal.progress_view import COLOURS
+from service.cli.terminal.text_layout import facts, table
 from service.cli.terminal.value_texts import float_text, parameters, value_text
 from service.domain import cost_summary
 
@@ -16,30 +17,15 @@ Json = dict[str, Any]
 DIGITS = 6
 """Of a metric's value."""
 
-MIN_WIDTHS = {
-    "id": 14,
-    "status": 9,
-    "trials": 8,
-    "created": 16,
-    "trial": 5,
-    "step": 5,
-    "value": 10,
-    "attempt": 7,
-    "time": 16,
-    "decision": 8,
-    "rule": 6,
-    "cutoff": 10,
-    "steps saved": 11,
-}
-
 
 def experiments(found: Iterable[Json]) -> Table:
-    table = columns("experiment", "id", "status", "trials", "best", "created")
-    for one in found:
-        done = sum(one["counts"].values()) - one["counts"].get("queued", 0) - one["counts"].get("running", 0)
-        trials = f"{done}/{one['spec']['limits']['max_trials']}"
-        table.add_row(one["name"], one["id"], _status(one), trials, _best(one), _time(one["created_at"]))
-    return table
+    return table(("experiment", "id", "status", "trials", "best", "created"), map(_experiment_row, found))
+
+
+def _experiment_row(one: Json) -> tuple[str, ...]:
+    done = sum(one["counts"].values()) - one["counts"].get("queued", 0) - one["counts"].get("running", 0)
+    trials = f"{done}/{one['spec']['limits']['max_trials']}"
+    return escape(one["name"]), one["id"], _status(one), trials, _best(one), _time(one["created_at"])
 
 
 def experiment(one: Json, its_trials: Iterable[Json]) -> RenderableType:
@@ -58,7 +44,7 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
     if one.get("cost"):
         yield "cost", cost_summary.summary(one["cost"])
     if one.get("mlflow_url"):
-        yield "MLflow", one["mlflow_url"]
+        yield "MLflow", escape(one["mlflow_url"])
     if one.get("mlflow_error"):
         yield "MLflow's error", escape(one["mlflow_error"])
     for warning in one.get("warnings", ()):
@@ -74,51 +60,55 @@ def chosen(one: Json) -> Iterator[tuple[str, str]]:
 
 
 def trials(found: Iterable[Json]) -> Table:
-    table = columns("trial", "id", "status", "step", "value", "parameters", "reason")
-    for one in found:
-        value = ", ".join(number(value) for value in one["values"].values())
-        step = "" if one.get("step") is None else str(one["step"])
-        confirms = "" if one.get("confirms") is None else f"confirms trial {one['confirms']} with seed {one['seed']}"
-        reason = escape(one.get("reason") or confirms)
-        row = (str(one["number"]), one["id"], _status(one), step, value, escape(parameters(one["params"])), reason)
-        table.add_row(*row)
-    return table
+    return table(("trial", "id", "status", "step", "value", "parameters", "reason"), map(_trial_row, found))
+
+
+def _trial_row(one: Json) -> tuple[str, ...]:
+    value = ", ".join(number(value) for value in one["values"].values())
+    step = "" if one.get("step") is None else str(one["step"])
+    confirms = "" if one.get("confirms") is None else f"confirms trial {one['confirms']} with seed {one['seed']}"
+    reason = escape(one.get("reason") or confirms)
+    return str(one["number"]), one["id"], _status(one), step, value, escape(parameters(one["params"])), reason
 
 
 def reports(found: Iterable[Json]) -> Table:
-    table = columns("step", "metrics", "attempt", "time", wrapped="metrics")
-    for one in found:
-        table.add_row(
-            str(one["step"]), escape(parameters(one["metrics"], DIGITS)), str(one["attempt"]), _time(one["at"])
-        )
-    return table
+    return table(("step", "metrics", "attempt", "time"), map(_report_row, found))
+
+
+def _report_row(one: Json) -> tuple[str, ...]:
+    metrics = escape(parameters(one["metrics"], DIGITS))
+    return str(one["step"]), metrics, str(one["attempt"]), _time(one["at"])
 
 
 def decisions(found: Iterable[Json]) -> Table:
-    table = columns("step", "decision", "rule", "value", "cutoff", "reason", wrapped="reason")
-    for one in found:
-        numbers = [number(one["value"]), number(one["cutoff"])]
-        table.add_row(str(one["step"]), one["decision"], one["rule"], *numbers, escape(one["reason"]))
-    return table
+    return table(("step", "decision", "rule", "value", "cutoff", "reason"), map(_decision_row, found))
+
+
+def _decision_row(one: Json) -> tuple[str, ...]:
+    numbers = (number(one["value"]), number(one["cutoff"]))
+    return str(one["step"]), one["decision"], one["rule"], *numbers, escape(one["reason"])
 
 
 def checkpoints(found: Iterable[Json]) -> Table:
-    table = columns("step", "attempt", "size", "kept", "uri", "time", wrapped="uri")
-    for one in found:
-        kept = "removed" if one.get("removed_at") else "pinned" if one.get("pinned") else ""
-        facts_of_one = (str(one["step"]), str(one["attempt"]), size(one.get("bytes")), kept)
-        table.add_row(*facts_of_one, escape(one["uri"]), _time(one["at"]))
-    return table
+    return table(("step", "attempt", "size", "kept", "time", "uri"), map(_checkpoint_row, found))
+
+
+def _checkpoint_row(one: Json) -> tuple[str, ...]:
+    kept = "removed" if one.get("removed_at") else "pinned" if one.get("pinned") else ""
+    where = (_time(one["at"]), escape(one["uri"]))
+    return str(one["step"]), str(one["attempt"]), size(one.get("bytes")), kept, *where
 
 
 def checkpoint_plan(plan: Json) -> RenderableType:
     """What retention would do with each checkpoint, and the totals."""
-    table = columns("trial", "step", "size", "action", "why", wrapped="why")
-    for one in plan["items"]:
-        action = "[red]remove[/red]" if one["action"] == "remove" else one["action"]
-        table.add_row(str(one["trial_number"]), str(one["step"]), size(one["bytes"]), action, escape(one["why"]))
+    shown = table(("trial", "step", "size", "action", "why"), map(_plan_row, plan["items"]))
     totals = [f"{verb} {plan[verb]['count']} ({size(plan[verb]['bytes'])})" for verb in ("remove", "keep")]
-    return Group(table, "", ", ".join(totals))
+    return Group(shown, "", ", ".join(totals))
+
+
+def _plan_row(one: Json) -> tuple[str, ...]:
+    action = "[red]remove[/red]" if one["action"] == "remove" else one["action"]
+    return str(one["trial_number"]), str(one["step"]), size(one["bytes"]), action, escape(one["why"])
 
 
 def best(one: Json, metric: str) -> RenderableType:
@@ -134,11 +124,12 @@ def best(one: Json, metric: str) -> RenderableType:
 
 def confirmations(ranking: Iterable[Json]) -> Table:
     """The configurations that were run again with other seeds."""
-    table = columns("trial", "id", "mean", "standard error", "n", "failed", "chosen for")
-    for one in ranking:
-        means = [number(one["mean"]), number(one["standard_error"]), str(one["n"]), str(one["failed_count"])]
-        table.add_row(str(one["number"]), one["id"], *means, number(one["value"]))
-    return table
+    return table(("trial", "id", "mean", "standard error", "n", "failed", "chosen for"), map(_mean_row, ranking))
+
+
+def _mean_row(one: Json) -> tuple[str, ...]:
+    means = (number(one["mean"]), number(one["standard_error"]), str(one["n"]), str(one["failed_count"]))
+    return str(one["number"]), one["id"], *means, number(one["value"])
 
 
 def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
@@ -150,30 +141,6 @@ def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
     yield "checkpoint", escape(f"{checkpoint['uri']} (step {checkpoint['step']})") if checkpoint else "none"
     if one.get("confirmation"):
         yield "confirmation", escape(one["confirmation"]["verdict"])
-
-
-def facts(rows: Iterable[tuple[str, str]]) -> Table:
-    """A table of (label, text) rows without a header."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for label, text in rows:
-        table.add_row(label, text)
-    return table
-
-
-def columns(*names: str, wrapped: str = "") -> Table:
-    """A table in which ids and numbers are never cut. Texts share the remaining width: cut, or `wrapped` onto lines."""
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    for name in names:
-        table.add_column(
-            name,
-            overflow="fold" if name == wrapped else "ellipsis",
-            no_wrap=name != wrapped,
-            min_width=MIN_WIDTHS.get(name),
-            ratio=None if name in MIN_WIDTHS else 1,
-        )
-    return table
 
 
 def _status(one: Json) -> str:
