@@ -8,9 +8,10 @@ import typer
 from rich.console import Console
 
 from service.cli import submission
+from service.cli.arguments import is_trial_id
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
-from service.cli.terminal import console, terminal_tables
+from service.cli.terminal import console, terminal_tables, trial_facts
 
 PANEL = "Experiments"
 app = typer.Typer()
@@ -70,11 +71,21 @@ def ls(
     console.print_result(found, shown, as_json=as_json)
 
 
-@app.command(rich_help_panel=PANEL)
-def show(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
-    """Show an experiment and its trials."""
+@app.command(rich_help_panel=PANEL, epilog="Examples:\n\npaceline show digits\n\npaceline show t-1f2e3d4c5b6a --json")
+def show(
+    target: Annotated[
+        str, typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's name or id, or a trial's id (t-…).")
+    ],
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Show an experiment and its trials, or a trial and its attempts."""
     with connect(url) as client:
-        found = client.experiment(experiment)
+        if is_trial_id(target):
+            one = client.trial(target)
+            console.print_result(one, trial_facts.trial(one), as_json=as_json)
+            return
+        found = client.experiment(target)
         trials = list(client.trials(found["id"]))
     console.print_result(found | {"trials": trials}, terminal_tables.experiment(found, trials), as_json=as_json)
 

@@ -56,7 +56,7 @@ def summary(experiment: Json, progress: TrialProgress) -> list[tuple[str, str]]:
     if experiment.get("end_detail"):
         rows.append(("reason", experiment["end_detail"]))
     if experiment.get("traceback"):
-        rows.append(("traceback", _shortened(experiment["traceback"])))
+        rows.append(("traceback", shortened_traceback(experiment["traceback"])))
     rows.append(("trials", status_counts(progress.statuses.values()) or "none"))
     best = experiment.get("best")
     rows.extend(_best_rows(best, progress.metric) if best else [("best", _why_no_best(experiment))])
@@ -68,7 +68,7 @@ def summary(experiment: Json, progress: TrialProgress) -> list[tuple[str, str]]:
     return rows
 
 
-def _shortened(traceback: str) -> str:
+def shortened_traceback(traceback: str) -> str:
     """The first and the last lines: where it happened, and what."""
     lines = traceback.rstrip().splitlines()
     left_out, half = len(lines) - MAX_TRACEBACK_LINES, MAX_TRACEBACK_LINES // 2

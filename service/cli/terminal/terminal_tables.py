@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from search.numbers_in_messages import counted
-from service.cli.terminal.progress_view import COLOURS
+from service.cli.terminal.progress_view import COLOURS, shortened_traceback
 from service.cli.terminal.text_layout import facts, table
 from service.cli.terminal.value_texts import float_text, parameters, value_text
 from service.domain import cost_summary
@@ -25,7 +25,7 @@ def experiments(found: Iterable[Json]) -> Table:
 def _experiment_row(one: Json) -> tuple[str, ...]:
     done = sum(one["counts"].values()) - one["counts"].get("queued", 0) - one["counts"].get("running", 0)
     trials = f"{done}/{one['spec']['limits']['max_trials']}"
-    return escape(one["name"]), one["id"], _status(one), trials, _best(one), _time(one["created_at"])
+    return escape(one["name"]), one["id"], status(one), trials, _best(one), _time(one["created_at"])
 
 
 def experiment(one: Json, its_trials: Iterable[Json]) -> RenderableType:
@@ -35,7 +35,9 @@ def experiment(one: Json, its_trials: Iterable[Json]) -> RenderableType:
 def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
     yield "experiment", f"{escape(one['name'])} ({one['id']})"
     why = ": ".join(filter(None, [one.get("end_reason"), one.get("end_detail")]))
-    yield "status", f"{_status(one)} {escape(f'({why})') if why else ''}"
+    yield "status", f"{status(one)} {escape(f'({why})') if why else ''}"
+    if one.get("traceback"):
+        yield "traceback", escape(shortened_traceback(one["traceback"]))
     if one.get("waiting_for"):
         yield "waiting for", escape(one["waiting_for"])
     yield from chosen(one)
@@ -68,7 +70,7 @@ def _trial_row(one: Json) -> tuple[str, ...]:
     step = "" if one.get("step") is None else str(one["step"])
     confirms = "" if one.get("confirms") is None else f"confirms trial {one['confirms']} with seed {one['seed']}"
     reason = escape(one.get("reason") or confirms)
-    return str(one["number"]), one["id"], _status(one), step, value, escape(parameters(one["params"])), reason
+    return str(one["number"]), one["id"], status(one), step, value, escape(parameters(one["params"])), reason
 
 
 def reports(found: Iterable[Json]) -> Table:
@@ -143,9 +145,11 @@ def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
         yield "confirmation", escape(one["confirmation"]["verdict"])
 
 
-def _status(one: Json) -> str:
+def status(one: Json) -> str:
+    """Of an experiment or a trial, with the kind of its failure: `failed: diverged`."""
     colour = COLOURS.get(one["status"], "default")
-    return f"[{colour}]{one['status']}[/{colour}]"
+    shown = ": ".join(filter(None, [one["status"], one.get("failure_kind")]))
+    return f"[{colour}]{escape(shown)}[/{colour}]"
 
 
 def _best(one: Json) -> str:

@@ -11,7 +11,7 @@ FIRST_WITH_EXPONENT = 1e15
 """Up to about here floats are exact integers."""
 
 
-def parameters(values: Mapping[str, Any], digits: int = DIGITS) -> str:
+def parameters(values: Mapping[str, Any], digits: int | None = DIGITS) -> str:
     """`lr=0.01235, nesterov=true, optimizer=sgd`"""
     return ", ".join(f"{name}={value_text(value, digits)}" for name, value in values.items())
 
