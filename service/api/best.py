@@ -49,7 +49,7 @@ def get_best(
             return _front(session, row, after, limit)
         best = best_trial(session, row)
         if best is None:
-            raise _none_yet(session, row)
+            raise _none(session, row)
         confirmation = confirmation_view(session, row) if row.spec.get("confirm") else None
         return trial_detail(session, best, confirmation)
 
@@ -59,7 +59,7 @@ def _front(
 ) -> FrontView:
     front = front_of(session, experiment)
     if not front:
-        raise _none_yet(session, experiment)
+        raise _none(session, experiment)
     left = [key for key in front if after is None or _comes_after(experiment, key, after)]
     numbers = [number for _, number in left[:limit]]
     return FrontView(
@@ -76,17 +76,18 @@ def _comes_after(experiment: ExperimentRow, key: tuple[float, int], last: tuple[
     return last[0] is not None and (sign * key[0], key[1]) > (sign * last[0], last[1])
 
 
-def _none_yet(session: Session, experiment: ExperimentRow) -> NotFound:
+def _none(session: Session, experiment: ExperimentRow) -> NotFound:
+    yet = "" if experiment.ended_at else " yet"
     counts, nearest = counts_by_status(session, experiment.id), nearest_to_feasible(session, experiment)
     if nearest is None:
         with_all = ["constraints' metrics"] if experiment.spec.get("constraints") else []
         with_all += ["objectives"] if len(experiment.spec["objectives"]) > 1 else []
         what = f"completed with all of its {' and '.join(with_all)}" if with_all else "completed"
-        return NotFound(f"no trial of experiment {experiment.name} has {what} yet", counts=counts)
+        return NotFound(f"no trial of experiment {experiment.name} has {what}{yet}", counts=counts)
     why = broken_constraints(spec_of(experiment), nearest)
     return NotFound(
-        f"no trial of experiment {experiment.name} satisfies its constraints yet; nearest is trial {nearest.number}: "
-        f"{why}",
+        f"no trial of experiment {experiment.name} satisfies its constraints{yet}; nearest is trial "
+        f"{nearest.number}: {why}",
         counts=counts,
         nearest=trial_views(session, [nearest])[0].model_dump(mode="json"),
     )

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from service.cli.code_archive import Code
+from service.cli.commands_for_calls import with_commands
 from service.errors import PROBLEM_TYPES
 from service.settings import without_password
 
@@ -37,7 +38,7 @@ class Refused(Exception):
     """The service answered with an error. `problem` is the body (problem+json); `hints` are for the terminal."""
 
     def __init__(self, problem: Json) -> None:
-        super().__init__(problem.get("detail") or problem.get("title"))
+        super().__init__(with_commands(str(problem.get("detail") or problem.get("title"))))
         self.problem = problem
         self.hints: list[str] = []
 
@@ -60,7 +61,7 @@ class Refused(Exception):
         mistakes = [
             f"{error['path']}: {error['message']}".removeprefix(": ") for error in self.problem.get("errors", [])
         ]
-        return mistakes or [str(self)]
+        return list(map(with_commands, mistakes)) or [str(self)]
 
 
 class Client:

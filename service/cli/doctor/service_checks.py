@@ -11,6 +11,7 @@ import httpx
 
 from search.numbers_in_messages import counted
 from service.cli.client import Client, Refused, Unreachable
+from service.cli.commands_for_calls import with_commands
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.cli.doctor.mlflow_check import why_no_answer
 
@@ -105,7 +106,7 @@ def _storage(readiness: Json) -> Check:
     if storage.startswith("unknown"):
         return warning("storage", storage, "connect an agent; it writes a small file to the storage to find out")
     advice = "see the agents below, and PACELINE_STORAGE of the service"
-    return (warning if readiness["ready"] else failed)("storage", storage, advice)
+    return (warning if readiness["ready"] else failed)("storage", storage.partition("; ")[0], advice)
 
 
 def _mlflow_page(readiness: Json) -> Iterator[Check]:
@@ -160,7 +161,9 @@ def _waiting(client: Client) -> Iterator[Check]:
                 if experiment["waiting_for"].startswith("a library")
                 else "provide what it names, or submit it anew with less in `trainer.scaling`"
             )
-            yield warning(f"experiment {experiment['name']}", f"waits for {experiment['waiting_for']}", advice)
+            yield warning(
+                f"experiment {experiment['name']}", f"waits for {with_commands(experiment['waiting_for'])}", advice
+            )
 
 
 def _refused(refused: Refused) -> Check:

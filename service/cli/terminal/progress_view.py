@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.numbers_in_messages import counted
+from service.cli.commands_for_calls import with_commands
 from service.cli.terminal.progress import FINISHED, TrialProgress
 from service.cli.terminal.value_texts import parameters
 from service.domain import cost_summary
@@ -34,8 +35,8 @@ def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
     best = _best_text(experiment, progress.metric)
     lines: list[RenderableType] = [_progress_bar(experiment, progress.finished), _counts(progress)]
     lines.append(Text("best     ", style="bold") + Text(best or "none yet", style="green" if best else "dim"))
-    if experiment.get("waiting_for"):
-        lines.append(Text(f"waiting for {experiment['waiting_for']}", style="yellow"))
+    if waiting := waiting_text(experiment):
+        lines.append(Text(waiting, style="yellow"))
     recent = (Text(f"  {sentence}", style="dim", no_wrap=True, overflow="ellipsis") for sentence in progress.recent)
     return Group(*lines, *recent)
 
@@ -43,10 +44,16 @@ def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
 def status_line(experiment: Json, progress: TrialProgress) -> str:
     total = experiment["spec"]["limits"]["max_trials"]
     parts = [f"{experiment['name']}: {progress.finished}/{total} trials", status_counts(progress.statuses.values())]
-    waiting, best = experiment.get("waiting_for"), _best_text(experiment, progress.metric)
-    parts += [f"waiting for {waiting}"] if waiting else []
+    waiting, best = waiting_text(experiment), _best_text(experiment, progress.metric)
+    parts += [waiting] if waiting else []
     parts += [f"best {best}"] if best else []
     return "; ".join(part for part in parts if part)
+
+
+def waiting_text(experiment: Json) -> str:
+    """What the experiment's trials wait for; empty if they do not."""
+    missing = experiment.get("waiting_for")
+    return f"waiting for {with_commands(missing)}" if missing else ""
 
 
 def summary(experiment: Json, progress: TrialProgress) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from search.numbers_in_messages import counted
+from service.cli.commands_for_calls import with_commands
 from service.cli.terminal.progress_view import COLOURS, shortened_traceback
 from service.cli.terminal.text_layout import facts, table
 from service.cli.terminal.value_texts import float_text, parameters, value_text
@@ -39,7 +40,7 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
     if one.get("traceback"):
         yield "traceback", escape(shortened_traceback(one["traceback"]))
     if one.get("waiting_for"):
-        yield "waiting for", escape(one["waiting_for"])
+        yield "waiting for", escape(with_commands(one["waiting_for"]))
     yield from chosen(one)
     if one.get("best"):
         yield "best", f"{_best(one)} by trial {one['best']['number']}: {escape(parameters(one['best']['params']))}"

@@ -99,6 +99,21 @@ def test_an_unknown_name_exits_with_code_2(run: Run) -> None:
         assert ended.err.startswith("error: there is no ")
 
 
+def test_a_command_of_a_trial_says_where_to_find_its_id(run: Run, project: Path) -> None:
+    name = str(submitted(run, project)["name"])
+    for command in ("logs", "reports", "decisions", "checkpoints", "retry"):
+        ended = run(command, name)
+        assert ended.code == 2
+        assert ended.err.startswith(f"error: {name!r} is not a trial's id (t-…); `paceline show NAME` lists")
+
+
+def test_an_ended_experiment_without_a_completed_trial_has_no_best_one(run: Run, project: Path) -> None:
+    name = str(external(run, project)["name"])
+    assert run("best", name).err == f"error: no trial of experiment {name} has completed yet\n"
+    run("stop", name)
+    assert run("best", name).err == f"error: no trial of experiment {name} has completed\n"
+
+
 def test_a_single_trial_cannot_be_cancelled(run: Run) -> None:
     ended = run("stop", "t-000000000000", "--cancel")
     assert ended.code == 2
@@ -230,7 +245,8 @@ def test_configurations_are_enqueued_from_the_argument_or_a_file(run: Run, proje
     ended = run("enqueue", name, str(project / "absent.yaml"))
     assert ended.code == 2
     assert "must be a file, or JSON as in" in ended.err
-    assert "no room for 1 more" in run("enqueue", name, '{"params": {"lr": 0.5}}').err
+    full = run("enqueue", name, '{"params": {"lr": 0.5}}')
+    assert f"raise the limit first: `paceline change {name} --set limits.max_trials=4`" in full.err
 
 
 def test_a_failed_trial_is_retried(run: Run, project: Path, url: str) -> None:

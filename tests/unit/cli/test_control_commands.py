@@ -65,7 +65,7 @@ def test_an_ended_experiment_is_deleted_and_its_name_is_free_again(run: Run, pro
     assert run("delete", name).out == f"{name} is deleted; the name is free again.\n"
     assert httpx.get(f"{url}/v1/experiments/{name}").status_code == 404
     ended = run("delete", name)
-    assert (ended.code, ended.err) == (2, f"error: there is no experiment {name!r}; GET /v1/experiments lists them\n")
+    assert (ended.code, ended.err) == (2, f"error: there is no experiment {name!r}; `paceline ls` lists them\n")
 
 
 def test_a_live_experiment_is_not_deleted(run: Run, project: Path, url: str) -> None:
