@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.cli.terminal.curves import Curves
+from service.cli.terminal.value_texts import float_text
 
 RECENT_SENTENCES = 5
 FINISHED = ("completed", "pruned", "failed", "stopped")
@@ -91,7 +92,7 @@ class TrialProgress:
         self.statuses[number] = status
         if data.get("step") is not None:
             self.steps[number] = data["step"]
-        sentence = _sentence(status, data, self.metric, queued_after=before)
+        sentence = _sentence(status, data, queued_after=before)
         if sentence:
             self._say(sentence)
 
@@ -100,17 +101,29 @@ class TrialProgress:
         self._unread.append(sentence)
 
 
-def _sentence(status: str, data: Json, metric: str, *, queued_after: str | None) -> str | None:
+def _sentence(status: str, data: Json, *, queued_after: str | None) -> str | None:
     """Return the sentence about a trial's new status; None for what needs none, as that it runs."""
     trial, reason = f"trial {data['number']}", data.get("reason")
     because = f": {reason}" if reason else ""
     if status == "completed":
-        value = data["values"][metric]
-        reached = "" if value is None else f": {metric} {value:.6g}"
-        return f"{trial} completed at step {data.get('step')}{reached}"
+        return f"{trial} completed at step {data.get('step')}{_result(data)}"
     if queued_after == "running":
         return f"{trial} is queued again{because}"
     if queued_after == "paused":
         return f"{trial} resumes{because}"
     words = {"paused": "paused", "pruned": "stopped early", "failed": "failed", "stopped": "stopped"}
     return f"{trial} {words[status]}{because}" if status in words else None
+
+
+def _result(data: Json) -> str:
+    """The values of all objectives, and which constraints are broken."""
+    values = (f"{metric} {float_text(value, 6)}" for metric, value in data["values"].items() if value is not None)
+    reached = ", ".join(values)
+    result = "; ".join(filter(None, [reached, _infeasible(data) if data.get("feasible") is False else ""]))
+    return f": {result}" if result else ""
+
+
+def _infeasible(data: Json) -> str:
+    """The reason names the constraints, unless the trial was asked to stop: then it says why."""
+    reason = data.get("reason") or ""
+    return reason if reason.startswith("infeasible") else "infeasible"

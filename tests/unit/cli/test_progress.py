@@ -30,6 +30,19 @@ def test_endings_become_sentences(progress: TrialProgress) -> None:
     assert progress.pop_sentences() == []
 
 
+def test_a_completed_trial_is_announced_with_all_values_and_its_broken_constraints(progress: TrialProgress) -> None:
+    values, reason = {"val_accuracy": 0.5, "latency": 1234567.8, "size": None}, "infeasible: memory 5 is above 3"
+    progress.add(event(1, "trial.completed", number=0, step=2, values=values, feasible=False, reason=reason))
+    progress.add(event(2, "trial.completed", number=1, step=2, values=values, feasible=True, reason=None))
+    progress.add(event(3, "trial.completed", number=2, step=2, values=values, feasible=False, reason="a time limit"))
+    reached = "completed at step 2: val_accuracy 0.5, latency 1234568"
+    assert progress.pop_sentences() == [
+        f"trial 0 {reached}; {reason}",
+        f"trial 1 {reached}",
+        f"trial 2 {reached}; infeasible",
+    ]
+
+
 def test_a_requeued_trial_gets_a_sentence_but_a_new_one_does_not(progress: TrialProgress) -> None:
     progress.add(event(1, "trial.queued", number=0))
     progress.add(event(2, "trial.running", number=0))
