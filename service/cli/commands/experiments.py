@@ -11,7 +11,7 @@ from service.cli import submission
 from service.cli.arguments import is_trial_id
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
-from service.cli.terminal import console, terminal_tables, trial_facts
+from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
 
 PANEL = "Experiments"
 app = typer.Typer()
@@ -44,7 +44,9 @@ def submit(
         console.print_warnings(created.get("warnings", ()))
         if as_json or not watch:
             text = f"{created['name']} ({created['id']}) is {created['status']}. To follow it: paceline watch"
-            console.print_result(created, f"{text} {created['name']}", as_json=as_json)
+            waiting = progress_view.waiting_text(created)
+            shown = "\n".join(filter(None, [f"{text} {created['name']}", waiting]))
+            console.print_result(created, shown, as_json=as_json)
         if watch:
             _follow(client, created["id"], console.err if as_json else console.out)
 

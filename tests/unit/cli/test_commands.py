@@ -26,6 +26,11 @@ def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: P
     assert package.headers["content-disposition"].endswith('package.zip"')
 
 
+def test_what_an_experiment_waits_for_is_printed_at_its_submission(run: Run, project: Path) -> None:
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.out.splitlines()[1].startswith("waiting for an agent: none is connected")
+
+
 def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, url: str) -> None:
     name = f"other-{time.monotonic_ns()}"
     experiment = submitted(run, project, "--code", str(project / "train.py"), "--name", name)
