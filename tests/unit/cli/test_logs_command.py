@@ -55,3 +55,10 @@ def test_the_log_of_an_earlier_attempt_is_shown(run: Run, project: Path, url: st
         httpx.post(f"{trial}/finish", json={"outcome": end}, headers=lease).raise_for_status()
     assert run("logs", asked["trial"]).out == "[rank 0] completed\n"
     assert run("logs", asked["trial"], "--attempt", "1").out == "[rank 0] failed\n"
+
+
+def test_a_rank_that_the_trial_does_not_have_is_an_error(run: Run, project: Path, url: str) -> None:
+    trial = finish_one(url, str(external(run, project)["name"]), {"outcome": "completed"})
+    assert run("logs", trial, "--rank", "0").code == 0
+    ended = run("logs", trial, "--rank", "7")
+    assert (ended.code, ended.err) == (2, "error: rank: must be at most 0; the trial has up to 1 worker\n")
