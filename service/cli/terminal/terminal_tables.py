@@ -5,7 +5,6 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
 from search.numbers_in_messages import counted
 from service.cli.commands_for_calls import with_commands
@@ -19,7 +18,7 @@ DIGITS = 6
 """Of a metric's value."""
 
 
-def experiments(found: Iterable[Json]) -> Table:
+def experiments(found: Iterable[Json]) -> RenderableType:
     return table(("experiment", "id", "status", "trials", "best", "created"), map(_experiment_row, found))
 
 
@@ -62,7 +61,7 @@ def chosen(one: Json) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), escape(f"{part['name']}{why}")
 
 
-def trials(found: Iterable[Json]) -> Table:
+def trials(found: Iterable[Json]) -> RenderableType:
     return table(("trial", "id", "status", "step", "value", "parameters", "reason"), map(_trial_row, found))
 
 
@@ -74,7 +73,7 @@ def _trial_row(one: Json) -> tuple[str, ...]:
     return str(one["number"]), one["id"], status(one), step, value, escape(parameters(one["params"])), reason
 
 
-def reports(found: Iterable[Json]) -> Table:
+def reports(found: Iterable[Json]) -> RenderableType:
     return table(("step", "metrics", "attempt", "time"), map(_report_row, found))
 
 
@@ -83,7 +82,7 @@ def _report_row(one: Json) -> tuple[str, ...]:
     return str(one["step"]), metrics, str(one["attempt"]), _time(one["at"])
 
 
-def decisions(found: Iterable[Json]) -> Table:
+def decisions(found: Iterable[Json]) -> RenderableType:
     return table(("step", "decision", "rule", "value", "cutoff", "reason"), map(_decision_row, found))
 
 
@@ -92,7 +91,7 @@ def _decision_row(one: Json) -> tuple[str, ...]:
     return str(one["step"]), one["decision"], one["rule"], *numbers, escape(one["reason"])
 
 
-def checkpoints(found: Iterable[Json]) -> Table:
+def checkpoints(found: Iterable[Json]) -> RenderableType:
     return table(("step", "attempt", "size", "kept", "time", "uri"), map(_checkpoint_row, found))
 
 
@@ -125,7 +124,7 @@ def best(one: Json, metric: str) -> RenderableType:
     return Group(found, "", confirmations(confirmed)) if confirmed else found
 
 
-def confirmations(ranking: Iterable[Json]) -> Table:
+def confirmations(ranking: Iterable[Json]) -> RenderableType:
     """The configurations that were run again with other seeds."""
     return table(("trial", "id", "mean", "standard error", "n", "failed", "chosen for"), map(_mean_row, ranking))
 

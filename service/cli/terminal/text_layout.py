@@ -4,41 +4,75 @@ They are as wide as their content. What is wider than the terminal goes on beyon
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-TEXTS = frozenset({"parameters", "metrics", "reason", "best", "why"})
+TEXTS = frozenset({"parameters", "metrics", "reason", "why"})
 """The columns that are wrapped where the terminal is too narrow."""
 
-MIN_TEXT_WIDTH = 12
+MAX_WORD_WIDTH = 40
+"""Longer words of these columns are broken, too. Shorter ones are whole, as `learning_rate=0.01` is."""
+
 GAP = 2
-"""The spaces between two columns."""
+"""The spaces between two columns, or between a label and its text."""
 
 
-class _WholeColumns(Table):
-    """Is wider than the terminal if its columns are: Rich would take from all of them, down to nothing."""
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    cells: Sequence[str]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        needed = sum(column.min_width or 0 for column in self.columns) + GAP * (len(self.columns) - 1)
-        yield from super().__rich_console__(console, options.update(max_width=max(needed, options.max_width)))
+    @cached_property
+    def widest(self) -> int:
+        return max(_width(text) for text in (self.name, *self.cells))
+
+    @cached_property
+    def narrowest(self) -> int:
+        if self.name not in TEXTS:
+            return self.widest
+        words = (word for text in (self.name, *self.cells) for word in text.split())
+        return min(MAX_WORD_WIDTH, max(map(_width, words)))
 
 
-def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+class WholeColumns:
+    """A table that takes only from the columns of texts where the terminal is too narrow. Rich takes from all."""
+
+    def __init__(self, columns: Sequence[_Column]) -> None:
+        self._columns = columns
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = _widths(self._columns, options.max_width)
+        shown = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+        for column, width in zip(self._columns, widths, strict=True):
+            shown.add_column(column.name, width=width, overflow="fold")
+        for row in zip(*(column.cells for column in self._columns), strict=True):
+            shown.add_row(*row)
+        shown.width = sum(widths) + GAP * (len(widths) - 1)
+        yield shown
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> WholeColumns:
     """A table of cells with markup, without the columns that are empty."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    kept = [(name, cells) for name, cells in zip(names, columns, strict=True) if any(cells)]
-    shown = _WholeColumns(box=None, pad_edge=False, header_style="bold")
-    for name, cells in kept:
-        width = max(_width(text) for text in (name, *cells))
-        is_text = name in TEXTS
-        min_width = min(width, MIN_TEXT_WIDTH) if is_text else width
-        shown.add_column(name, no_wrap=not is_text, overflow="fold", min_width=min_width)
-    for row in zip(*(cells for _, cells in kept), strict=True):
-        shown.add_row(*row)
-    return shown
+    columns = map(_Column, names, zip(*rows, strict=True))
+    return WholeColumns([column for column in columns if any(column.cells)])
+
+
+def _widths(columns: Sequence[_Column], room: int) -> list[int]:
+    """The narrowest, and what is left of the room in equal parts to those that need more."""
+    widths = [column.narrowest for column in columns]
+    spare = max(0, room - sum(widths) - GAP * (len(columns) - 1))
+    wanted = [column.widest - column.narrowest for column in columns]
+    by_need = sorted(range(len(columns)), key=lambda index: wanted[index])
+    for others, index in zip(range(len(columns), 0, -1), by_need, strict=True):
+        more = min(wanted[index], spare // others)
+        widths[index] += more
+        spare -= more
+    return widths
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> Group:

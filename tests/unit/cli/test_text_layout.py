@@ -37,9 +37,10 @@ def test_a_column_without_content_is_left_out(
 def test_texts_are_wrapped_and_never_hidden(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    params = {f"parameter_{number}": number for number in range(20)}
-    lines = printed(terminal_tables.trials([TRIAL | {"params": params, "reason": "why"}]), capsys, monkeypatch)
-    assert max(map(len, lines)) <= 100
+    params = {f"a_long_parameter_{number}": number for number in range(20)}
+    one = TRIAL | {"params": params, "reason": "words of " * 20}
+    lines = printed(terminal_tables.trials([one]), capsys, monkeypatch, width=80)
+    assert max(map(len, lines)) <= 80
     assert all(f"{name}={value}" in "\n".join(lines) for name, value in params.items())
     assert "t-1f2e3d4c5b6a" in lines[1]
 
