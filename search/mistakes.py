@@ -12,18 +12,21 @@ Path = tuple[str | int, ...]
 
 MISSING = "is required"
 UNKNOWN = "unknown field"
+NO_OBJECT = "must be an object"
+NO_LIST = "must be a list"
+NO_TEXT = "must be text"
 MAX_SHOWN = 100
 """Characters of the user's text that a mistake repeats."""
 _MESSAGES = {
     "extra_forbidden": UNKNOWN,
     "missing": MISSING,
-    "tuple_type": "must be a list",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "dataclass_type": "must be an object",
-    "dict_type": "must be an object",
-    "list_type": "must be a list",
-    "string_type": "must be text",
+    "tuple_type": NO_LIST,
+    "model_type": NO_OBJECT,
+    "model_attributes_type": NO_OBJECT,
+    "dataclass_type": NO_OBJECT,
+    "dict_type": NO_OBJECT,
+    "list_type": NO_LIST,
+    "string_type": NO_TEXT,
     "bool_type": "must be true or false",
 }
 """In place of pydantic's, which name classes that the user does not know."""

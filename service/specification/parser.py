@@ -1,6 +1,5 @@
 """From a document to an `ExperimentSpec`, or to all of its mistakes."""
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any, get_args, get_origin
 
@@ -13,11 +12,10 @@ from service.specification.cross_field_checks.dataset_mistakes import in_users_w
 from service.specification.cross_field_checks.runtime_env_mistakes import with_reason
 from service.specification.cross_field_checks.trainer_mistakes import without_selector_member
 from service.specification.models import ExperimentSpec
-from service.specification.number_hints import as_json_number
 from service.specification.ray_train_fields import with_ray_trains_name
+from service.specification.value_hints import with_hint
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
-_WANTS_NUMBER = re.compile("integer|number")
 
 
 def parse_spec(document: Any, accepted: Accepted | None = None) -> ExperimentSpec:
@@ -31,26 +29,12 @@ def parse_spec(document: Any, accepted: Accepted | None = None) -> ExperimentSpe
     if spec is None:
         found = [_in_users_words(mistake) for mistake in mistakes[:MAX_MISTAKES]]
         shown = [with_known_fields(mistake, _known_fields(mistake.path[:-1])) for mistake in found]
-        raise Invalid([_with_spelling(mistake, document) for mistake in shown], len(mistakes) - len(shown))
+        raise Invalid([with_hint(mistake, document) for mistake in shown], len(mistakes) - len(shown))
     return spec
 
 
 def _in_users_words(mistake: Mistake) -> Mistake:
     return with_ray_trains_name(with_reason(in_users_words(without_selector_member(mistake))))
-
-
-def _with_spelling(mistake: Mistake, document: Any) -> Mistake:
-    """For text that means a number, the mistake with the number as JSON spells it; any other mistake unchanged."""
-    value = document
-    for part in mistake.path:
-        try:
-            value = value[part]
-        except (KeyError, IndexError, TypeError):
-            return mistake
-    number = as_json_number(value) if isinstance(value, str) else None
-    if number is None or not _WANTS_NUMBER.search(mistake.message):
-        return mistake
-    return Mistake(mistake.path, f"must be a number, and {value!r} is text: write {number}")
 
 
 def with_known_fields(mistake: Mistake, known: Sequence[str]) -> Mistake:

@@ -43,6 +43,7 @@ from trainer.wire.attempt import (
 )
 from trainer.wire.field_types import MAX_COUNT, Count, SelectorMember, Text
 from trainer.wire.specification.datasets import (
+    NO_ENTRYPOINT,
     DataConfig,
     DatasetFiles,
     DatasetFormat,
@@ -64,6 +65,7 @@ from trainer.wire.specification.validation import Validation
 
 __all__ = [
     "MAX_COUNT",
+    "NO_ENTRYPOINT",
     "REQUIREMENTS_FILE",
     "STOP_GRACE_SECONDS",
     "Answer",

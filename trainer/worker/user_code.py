@@ -137,7 +137,8 @@ def _import(module_name: str, folder: Path | None) -> ModuleType:
 def _missing_module(module_name: str, folder: Path | None) -> str:
     if folder is None:
         return f"no module '{module_name}' on the cluster, and the trial has no package"
-    found = sorted(str(p.relative_to(folder)) for p in folder.rglob("*.py"))
+    files = (path.relative_to(folder).with_suffix("") for path in folder.rglob("*.py"))
+    found = sorted({".".join(file.parts).removesuffix(".__init__") for file in files})
     return f"the package has no module '{module_name}'; it has: {', '.join(found[:20]) or 'no .py file'}"
 
 

@@ -3,6 +3,7 @@
 import ast
 import io
 import zipfile
+from collections.abc import Sequence
 
 from search.mistakes import Mistake, Path
 from service.store.tables import PackageRow
@@ -10,6 +11,7 @@ from service.store.tables import PackageRow
 MAX_SOURCE_BYTES = 1_000_000
 """Longer files are not checked: a syntax tree takes a hundred times the size of its file."""
 
+MAX_LISTED = 20
 
 TRAINING_FUNCTION = ("trainer", "entrypoint")
 
@@ -30,7 +32,7 @@ def mistakes_in_entrypoint(
     stem = module.replace(".", "/")
     filename = next((name for name in (f"{stem}.py", f"{stem}/__init__.py") if name in package.files), None)
     if filename is None:
-        modules = ", ".join(name for name in package.files if name.endswith(".py")) or "no .py file"
+        modules = ", ".join(_modules(package.files)[:MAX_LISTED]) or "no .py file"
         return [Mistake(path, f"the package has no module {module!r}; it has: {modules}")]
     source = read_member(package, body, filename)
     if len(source) > MAX_SOURCE_BYTES:
@@ -48,6 +50,12 @@ def mistakes_in_entrypoint(
         return [] if most_arguments is None else _mistakes_in_signature(tree, filename, function, path)
     functions = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef)) or "none"
     return [Mistake(path, f"{filename} has no function {function!r}; it has: {functions}")]
+
+
+def _modules(files: Sequence[str]) -> list[str]:
+    """`train.py` as train, `src/model.py` as src.model, `src/__init__.py` as src."""
+    stems = (name.removesuffix(".py").removesuffix("/__init__") for name in files if name.endswith(".py"))
+    return [stem.replace("/", ".") for stem in stems]
 
 
 def _mistakes_in_signature(tree: ast.Module, filename: str, function: str, path: Path) -> list[Mistake]:

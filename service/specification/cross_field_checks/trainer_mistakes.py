@@ -7,6 +7,7 @@ from search.mistakes import Mistake
 from search.numbers_in_messages import counted
 from search.space.space import Space
 from service.specification.cross_field_checks.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
+from service.specification.cross_field_checks.entrypoint_names import mistakes_in_entrypoint_names
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_runtime_env
 from trainer.wire import Kind, Placeholder, SelectorMember, Trainer, placeholders
 
@@ -18,6 +19,7 @@ TORCH_KINDS = (Kind.TORCH, Kind.LIGHTNING, Kind.TRANSFORMERS)
 
 def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield mistakes with paths below `trainer`."""
+    yield from mistakes_in_entrypoint_names(trainer)
     yield from mistakes_in_datasets(trainer)
     yield from mistakes_in_runtime_env(trainer)
     yield from _mistakes_in_scaling(trainer)

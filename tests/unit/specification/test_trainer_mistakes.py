@@ -198,3 +198,32 @@ def test_names_that_no_environment_variable_can_have_are_refused(name: str) -> N
 def test_a_worker_with_a_gpu_needs_more_than_none() -> None:
     found = mistakes({"entrypoint": "a:b", "scaling": {"use_gpu": True, "resources_per_worker": {"GPU": 0}}})
     assert list(found) == ["trainer.scaling.resources_per_worker.GPU"]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "path", "module"),
+    [
+        ({"entrypoint": "train.py:train_fn"}, "trainer.entrypoint", "train:train_fn"),
+        ({"entrypoint": "./src/train.py:train_fn"}, "trainer.entrypoint", "src.train:train_fn"),
+        ({"entrypoint": "src/train:train_fn"}, "trainer.entrypoint", "src.train:train_fn"),
+        ({"entrypoint": "src.train.py:train_fn"}, "trainer.entrypoint", "src.train:train_fn"),
+        (
+            {"entrypoint": "a:b", "datasets": {"entrypoint": "src.data.py:make"}},
+            "trainer.datasets.entrypoint",
+            "src.data:make",
+        ),
+        (
+            {"entrypoint": "a:b", "validation": {"entrypoint": "train.py:check"}},
+            "trainer.validation.entrypoint",
+            "train:check",
+        ),
+    ],
+)
+def test_an_entrypoint_names_a_module_and_not_a_file(trainer: dict[str, Any], path: str, module: str) -> None:
+    assert mistakes(trainer) == {path: f"names a file, not a module: write {module}"}
+
+
+@pytest.mark.parametrize("entrypoint", ["src/train.py:train_fn", "./src/train:train_fn"])
+def test_an_entrypoint_with_a_path_is_answered_with_the_module(entrypoint: str) -> None:
+    found = mistakes({"entrypoint": entrypoint})
+    assert found == {"trainer.entrypoint": "names a file, not a module: write src.train:train_fn"}

@@ -8,9 +8,8 @@ from pydantic import Discriminator, Field, JsonValue, Tag
 
 from trainer.wire.field_types import Amount, Bool, Key, LabelSelector, Message, Text, in_words
 
-Entrypoint = Annotated[
-    str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"), in_words("must be module:function, as in train:train_fn")
-]
+NO_ENTRYPOINT = "must be module:function, as in train:train_fn"
+Entrypoint = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"), in_words(NO_ENTRYPOINT)]
 
 
 class DatasetFormat(StrEnum):

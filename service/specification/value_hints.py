@@ -1,0 +1,99 @@
+"""What to write in place of a wrong value: by the mistake's message, the value, and the place of the field."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from search.mistakes import NO_LIST, NO_OBJECT, NO_TEXT, Mistake, Path
+from service.specification.cross_field_checks.entrypoint_names import as_module, file_mistake
+from service.specification.number_hints import as_json_number
+from trainer.wire import NO_ENTRYPOINT
+
+ANY = "*"
+"""In a pattern of paths, any name or index."""
+
+_WANTS_NUMBER = re.compile("integer|number")
+_SECONDS = re.compile(r"_(seconds|s)$")
+
+_OBJECTS: Mapping[Path, str] = {
+    ("space",): "{lr: {type: float, low: 0.001, high: 0.1}}",
+    ("space", ANY): "{type: float, low: 0.001, high: 0.1}",
+    ("space", ANY, "prior"): "{value: 0.01, confidence: high}",
+    ("space", ANY, "when"): "{optimizer: sgd}",
+    ("forbid", ANY): "{optimizer: adam, lr: {min: 0.5}}",
+    ("config",): "{epochs: 10}",
+    ("objectives", ANY): "{metric: loss, direction: minimize}",
+    ("constraints", ANY): "{metric: size, max: 5}",
+    ("enqueue", ANY): "{lr: 0.01}",
+    ("trainer",): "{entrypoint: train:train_fn}",
+    ("trainer", "scaling"): "{num_workers: 2}",
+    ("trainer", "env"): '{OMP_NUM_THREADS: "1"}',
+    ("limits",): "{max_trials: 50}",
+    ("limits", "no_improvement"): "{trials: 20}",
+    ("failures",): "{max_retries: 1}",
+    ("confirm",): "{top: 3, seeds: 3}",
+    ("checkpoints",): "{keep: 1}",
+    ("tags",): "{team: vision}",
+}
+_LISTS: Mapping[Path, str] = {
+    ("space", ANY, "choices"): "[sgd, adam]",
+    ("forbid",): "[{optimizer: adam, lr: {min: 0.5}}]",
+    ("objectives",): "[{metric: loss, direction: minimize}]",
+    ("constraints",): "[{metric: size, max: 5}]",
+    ("search", "warm_start"): "[earlier-experiment]",
+    ("enqueue",): "[{lr: 0.01}]",
+    ("trainer", "command"): "[python, train.py]",
+}
+
+
+def with_hint(mistake: Mistake, document: Any) -> Mistake:
+    """The mistake with what to write instead, if that is known; otherwise unchanged."""
+    value = _value_at(mistake.path, document)
+    message = None if value is None else _message(mistake, value)
+    return mistake if message is None else Mistake(mistake.path, message)
+
+
+def _message(mistake: Mistake, value: Any) -> str | None:
+    match mistake.message:
+        case message if message == NO_TEXT:
+            is_scalar = isinstance(value, bool | int | float)
+            return f"{NO_TEXT}: write {json.dumps(json.dumps(value))}" if is_scalar else None
+        case message if message == NO_OBJECT:
+            return _with_example(message, mistake.path, _OBJECTS)
+        case message if message == NO_LIST:
+            return _with_example(message, mistake.path, _LISTS)
+        case message if message == NO_ENTRYPOINT:
+            module = as_module(value) if isinstance(value, str) else None
+            return module and file_mistake(module)
+        case message if isinstance(value, str) and _WANTS_NUMBER.search(message):
+            return _number_hint(mistake.path, value)
+    return None
+
+
+def _with_example(message: str, path: Path, examples: Mapping[Path, str]) -> str | None:
+    example = next((one for pattern, one in examples.items() if matches(pattern, path)), None)
+    return example and f"{message}, as in {example}"
+
+
+def _number_hint(path: Path, text: str) -> str | None:
+    """For text that means a number, the number as JSON spells it."""
+    number = as_json_number(text)
+    if number is not None:
+        return f"must be a number, and {text!r} is text: write {number}"
+    return "must be a number of seconds, such as 3600" if _SECONDS.search(str(path[-1])) else None
+
+
+def matches(pattern: Path, path: Path) -> bool:
+    return len(pattern) == len(path) and all(one in (ANY, part) for one, part in zip(pattern, path, strict=True))
+
+
+def _value_at(path: Path, document: Any) -> Any:
+    """None where the path leads to no value."""
+    value = document
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
