@@ -1,7 +1,8 @@
 """Mistakes in what a user wrote: where each is, and what would be right."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -122,6 +123,12 @@ def _line(mistake: Mistake, given: Any) -> InitErrorDetails:
 
 def listed(names: Iterable[object]) -> str:
     return ", ".join(str(name) for name in names)
+
+
+def instead_of(name: str, known: Sequence[str], introduction: str) -> str:
+    """A question for the known name that is closest to an unknown one, or all of them after the introduction."""
+    close = get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"did you mean {close[0]}?" if close else f"{introduction}: {listed(known) or 'none'}"
 
 
 def shortened(text: str) -> str:

@@ -1,7 +1,7 @@
 """The parser of a rule in an experiment's spec, which reports all mistakes together."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Union
 
 from pydantic import (
@@ -17,10 +17,24 @@ from pydantic import (
 from search.early_stopping.rule import Rule
 from search.field_descriptions import field_descriptions
 from search.fields_of_later_versions import without_unused
-from search.mistakes import MISSING, Mistake, listed, parse, refuse
+from search.mistakes import MISSING, Mistake, instead_of, listed, parse, refuse
 from search.plugins import is_accepted
 
 log = logging.getLogger(__name__)
+
+NAMES_ELSEWHERE = {
+    "grace_period": "min_step",
+    "min_resource": "min_step",
+    "max_t": "max_step",
+    "max_resource": "max_step",
+    "mode": "direction",
+}
+"""Options of Ray Tune's and Optuna's rules, by the name that they have here."""
+NOT_HERE = {
+    "brackets": "is not an option here: {rule: hyperband} has several brackets, which follow from max_step",
+    "time_attr": "is called step_metric here, at the top of the specification",
+}
+"""Options of Ray Tune's rules that no rule has here."""
 
 
 class Missing(Rule):
@@ -72,4 +86,10 @@ def _with_known_options(mistake: Mistake, model: type[Rule], rule: str) -> Mista
         return Mistake(mistake.path, f"{MISSING}: {meaning}")
     if len(mistake.path) != 1 or mistake.path[0] in options:
         return mistake
-    return Mistake(mistake.path, f"unknown option; the options of {rule}: {listed(options) or 'none'}")
+    return Mistake(mistake.path, _instead_of(str(mistake.path[0]), options, rule))
+
+
+def _instead_of(name: str, options: Sequence[str], rule: str) -> str:
+    if (ours := NAMES_ELSEWHERE.get(name)) in options:
+        return f"is called {ours} here"
+    return NOT_HERE.get(name) or f"unknown option; {instead_of(name, options, f'the options of {rule}')}"

@@ -183,7 +183,7 @@ def _mistakes_in_conditions(parameters: Mapping[str, Parameter], given: Mapping[
         for parent in conditions:
             if parent not in given:
                 yield Mistake((name, "when", parent), f"unknown parameter; the space has {listed(given)}")
-            elif name in parameters and parent in parameters:
+            elif parent != name and name in parameters and parent in parameters:
                 for message in mistakes_in_condition(parameters[parent], parent, parameters[name].when[parent]):
                     yield Mistake((name, "when", parent), message)
 

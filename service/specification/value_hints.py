@@ -8,10 +8,8 @@ from typing import Any
 from search.mistakes import NO_LIST, NO_OBJECT, NO_TEXT, Mistake, Path
 from service.specification.cross_field_checks.entrypoint_names import as_module, file_mistake
 from service.specification.number_hints import as_json_number
+from service.specification.path_patterns import ANY, matches
 from trainer.wire import NO_ENTRYPOINT
-
-ANY = "*"
-"""In a pattern of paths, any name or index."""
 
 _WANTS_NUMBER = re.compile("integer|number")
 _SECONDS = re.compile(r"_(seconds|s)$")
@@ -82,10 +80,6 @@ def _number_hint(path: Path, text: str) -> str | None:
     if number is not None:
         return f"must be a number, and {text!r} is text: write {number}"
     return "must be a number of seconds, such as 3600" if _SECONDS.search(str(path[-1])) else None
-
-
-def matches(pattern: Path, path: Path) -> bool:
-    return len(pattern) == len(path) and all(one in (ANY, part) for one, part in zip(pattern, path, strict=True))
 
 
 def _value_at(path: Path, document: Any) -> Any:

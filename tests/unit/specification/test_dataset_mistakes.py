@@ -50,7 +50,7 @@ def test_datasets_that_are_right(datasets: Any, data: Any) -> None:
     [
         ({"datasets": files(read="cvs")}, "trainer.datasets.train.read", "'parquet', 'csv'"),
         ({"datasets": files(paths=[])}, "trainer.datasets.train.paths", "at least 1"),
-        ({"datasets": files(splitt=True)}, "trainer.datasets.train.splitt", "known here: materialize, options, paths"),
+        ({"datasets": files(splitt=True)}, "trainer.datasets.train.splitt", "did you mean split?"),
         ({"datasets": files(paths=["a.csv"])}, "trainer.datasets.train.paths.0", "make it absolute, or a URI"),
         (
             {"datasets": files(options={"paths": "/a"})},
