@@ -1,6 +1,7 @@
 """Submitting an experiment: the spec's file, its name, and the code in its folder."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from service.cli.code_archive import folder_with_file, folder_with_module, large
 from service.errors import ServiceError
 
 TOO_LARGE = 413
+_SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
 
 
 def submit(client: Client, spec_file: Path, code: Path | None, name: str | None) -> dict[str, Any]:
@@ -22,7 +24,7 @@ def submit(client: Client, spec_file: Path, code: Path | None, name: str | None)
     if name is not None and spec:
         content = json.dumps(spec | {"name": name}).encode()
     code = code or _code_beside(spec, spec_file)
-    left_out = [f"{name} is a link to a folder and was not sent" for name in linked_folders(code)] if code else []
+    left_out = _left_out(code) if code else _why_no_code(spec, spec_file)
     try:
         created = client.submit(content, pack(code) if code else None)
     except Refused as refused:
@@ -64,6 +66,24 @@ def _code_beside(spec: dict[str, Any], spec_file: Path) -> Path | None:
     if isinstance(command := trainer.get("command"), list):
         return folder_with_file(spec_file, [str(argument) for argument in command])
     return folder_with_module(spec_file, str(trainer.get("entrypoint", "")))
+
+
+def _left_out(code: Path) -> list[str]:
+    return [f"{name} is a link to a folder and was not sent" for name in linked_folders(code)]
+
+
+def _why_no_code(spec: dict[str, Any], spec_file: Path) -> list[str]:
+    """A function or a script may be installed on the cluster, or its name may be misspelled. Empty if none is named."""
+    trainer = spec.get("trainer")
+    if not isinstance(trainer, dict) or trainer.get("package") or trainer.get("kind") == "external":
+        return []
+    folder = spec_file.parent.resolve()
+    if isinstance(command := trainer.get("command"), list):
+        scripts = [word for word in map(str, command) if _SCRIPT.fullmatch(word)]
+        return [f"no code is sent: {folder} has no {script!r}; it must be on the cluster" for script in scripts[:1]]
+    module = str(trainer.get("entrypoint") or "").partition(":")[0]
+    missing = f"no code is sent: {folder} has no module {module!r}; it must be importable on the cluster"
+    return [missing] if module else []
 
 
 def _hints(client: Client, refused: Refused, spec_file: Path, code: Path | None) -> list[str]:

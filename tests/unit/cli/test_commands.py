@@ -65,6 +65,29 @@ def test_folders_that_are_links_are_named_with_the_answer(
     assert "hint: data is a link to a folder and was not sent" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        (
+            {"kind": "torch", "entrypoint": "missing:train_fn"},
+            "no code is sent: {folder} has no module 'missing'; it must be importable on the cluster",
+        ),
+        (
+            {"kind": "command", "command": ["python", "missing.py", "{params.lr}"]},
+            "no code is sent: {folder} has no 'missing.py'; it must be on the cluster",
+        ),
+        ({"kind": "command", "command": ["installed", "{params.lr}"]}, None),
+        ({"kind": "external"}, None),
+    ],
+)
+def test_a_warning_says_why_no_code_is_sent(run: Run, project: Path, trainer: dict[str, Any], says: str | None) -> None:
+    spec = SPEC | {"name": f"no-code-{time.monotonic_ns()}", "trainer": trainer}
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.code == 0
+    assert ended.err == (f"warning: code: {says.format(folder=project)}\n" if says else "")
+
+
 def test_each_mistake_in_a_spec_has_its_own_line_with_its_path(run: Run, project: Path) -> None:
     spec = SPEC | {"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}, "speling": 1}
     (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
