@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+_NOT_FINITE = re.compile(r"\s*[-+]?(nan|inf|infinity)\s*", re.ASCII | re.IGNORECASE)
 _DECIMAL = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*", re.ASCII)
 """Python's `float` also reads digits of other scripts, and underscores."""
 
@@ -12,6 +13,13 @@ _DECIMAL = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*"
 def number_in(metrics: Mapping[str, Any], name: str) -> float | None:
     """A reported metric as a finite number; None if it is missing or not one."""
     return finite_number(metrics.get(name))
+
+
+def is_number(reported: Any) -> bool:
+    """Whether a reported value is a number, finite or not. A text may be one, as `"0.5"`, `"NaN"` or `"-inf"`."""
+    if isinstance(reported, str):
+        return bool(_DECIMAL.fullmatch(reported) or _NOT_FINITE.fullmatch(reported))
+    return isinstance(reported, int | float)
 
 
 def finite_number(reported: Any) -> float | None:

@@ -31,20 +31,28 @@ class TrialStatus(StrEnum):
 class StopCause(StrEnum):
     """Why a trial was asked to stop before its training function returned.
 
-    `paused`: early stopping may resume the trial. Any cause that ends the trial replaces it.
+    `paused`: early stopping may resume the trial. Any cause that ends the trial replaces it. `bad_objective`: it
+    reported something else than a number, so that its code is wrong.
     """
 
     EARLY_STOPPING = "early_stopping"
     PAUSED = "paused"
     TARGET_REACHED = "target_reached"
     DIVERGED = "diverged"
+    BAD_OBJECTIVE = "bad_objective"
     USER = "user"
     EXPERIMENT_ENDED = "experiment_ended"
     MAX_TRIAL_SECONDS = "max_trial_seconds"
 
 
 DECIDED_BY_REPORT = frozenset(
-    {StopCause.EARLY_STOPPING, StopCause.PAUSED, StopCause.TARGET_REACHED, StopCause.DIVERGED}
+    {
+        StopCause.EARLY_STOPPING,
+        StopCause.PAUSED,
+        StopCause.TARGET_REACHED,
+        StopCause.DIVERGED,
+        StopCause.BAD_OBJECTIVE,
+    }
 )
 """The causes that one of the trial's own reports gives: the training that follows it would not have taken place."""
 
@@ -83,6 +91,7 @@ STATUS_AFTER_STOP: dict[StopCause, TrialStatus] = {
     StopCause.PAUSED: TrialStatus.PAUSED,
     StopCause.TARGET_REACHED: TrialStatus.COMPLETED,
     StopCause.DIVERGED: TrialStatus.FAILED,
+    StopCause.BAD_OBJECTIVE: TrialStatus.FAILED,
     StopCause.USER: TrialStatus.STOPPED,
     StopCause.EXPERIMENT_ENDED: TrialStatus.STOPPED,
     StopCause.MAX_TRIAL_SECONDS: TrialStatus.STOPPED,

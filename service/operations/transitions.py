@@ -26,7 +26,15 @@ from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.trial_values import first_seed, is_feasible, objective_values
 
-_ENDING = frozenset({StopCause.TARGET_REACHED, StopCause.DIVERGED, StopCause.USER, StopCause.EXPERIMENT_ENDED})
+_ENDING = frozenset(
+    {
+        StopCause.TARGET_REACHED,
+        StopCause.DIVERGED,
+        StopCause.BAD_OBJECTIVE,
+        StopCause.USER,
+        StopCause.EXPERIMENT_ENDED,
+    }
+)
 """The causes that end a trial which is about to pause."""
 
 

@@ -84,6 +84,8 @@ def _may_have_begun(leased: LeasedAttempt, lease_seconds: float) -> bool:
 
 
 def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> Failure | None:
+    if leased.trial.stop_cause == StopCause.BAD_OBJECTIVE:
+        return Failure(kind=FailureKind.USER_ERROR, message=leased.trial.stop_reason or "")
     if outcome is Outcome.FAILED:
         return reported or Failure(
             kind=FailureKind.USER_ERROR, message="the client that ran it reported a failure without a message"
@@ -129,6 +131,8 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
         trial.stop_reason = _limit_passed(leased) or trial.stop_reason
     if cause is StopCause.DIVERGED:
         return Following(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
+    if cause is StopCause.BAD_OBJECTIVE:  # a retry would not help: what it reports for the same step does not count
+        return Following(TrialStatus.FAILED, trial.stop_reason, FailureKind.USER_ERROR)
     is_whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(spec, trial)
     if is_whole and cause is not StopCause.EARLY_STOPPING:
         broken = broken_constraints(spec, trial)

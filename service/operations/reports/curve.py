@@ -2,13 +2,14 @@
 
 import reprlib
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from sqlalchemy import select
 
 from search.constraints import total_violation
 from search.mistakes import Mistake
-from search.reported_numbers import number_in
+from search.reported_numbers import is_number, number_in
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import StopCause
 from service.errors import Invalid
@@ -24,6 +25,8 @@ from service.store.experiments import may_run_trials
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import ReportRow, TrialRow, UncountedReportRow
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
+
+_NO_NUMBERS: Mapping[type, str] = {list: "a list", NoneType: "null"}
 
 MAX_DEPTH = 20
 """Metrics that are nested deeper are cut off, because some JSON parsers refuse them."""
@@ -90,21 +93,36 @@ def _store(leased: LeasedAttempt, sequence: int, step: int, metrics: dict[str, A
 def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any]) -> bool:
     """Take the newest values. Return whether the report has any of the objectives' and constraints' metrics.
 
-    An objective that is not a finite number stops the trial as diverged. A constraint's metric that is not a finite
-    number becomes unknown, and the trial infeasible, until a later report has a number.
+    An objective that is NaN or infinite stops the trial as diverged, and one that is no number as an error of its code.
+    A constraint's metric that is not a finite number becomes unknown, and the trial infeasible, until a later report
+    has a number.
     """
     names = {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
     reported = {name: number_in(metrics, name) for name in names if name in metrics}
     for objective in spec.objectives:
         if objective.metric in reported and reported[objective.metric] is None:
-            shown = reprlib.repr(metrics[objective.metric])
-            request_stop(trial, StopCause.DIVERGED, f"diverged: {objective.metric} is {shown}, not a finite number")
+            request_stop(trial, *_why_no_value(objective.metric, metrics[objective.metric]))
     first = reported.get(spec.objective.metric)
     if first is not None:
         change_later(trial, value=first)
     if reported and len(names) > 1:
         _update_values(spec, trial, reported)
     return bool(reported)
+
+
+def _why_no_value(metric: str, given: Any) -> tuple[StopCause, str]:
+    """Why an objective that is not a finite number stops the trial."""
+    if is_number(given):
+        return StopCause.DIVERGED, f"diverged: {metric} is {_shown_number(given)}"
+    what = f"the text {reprlib.repr(given)}" if isinstance(given, str) else _NO_NUMBERS.get(type(given), "an object")
+    return StopCause.BAD_OBJECTIVE, f"the objective {metric} must be a number; the trial reported {what}"
+
+
+def _shown_number(given: float | str) -> float | str:
+    try:
+        return storable_float(float(given))
+    except OverflowError:
+        return "a whole number that no float can be"
 
 
 def _update_values(spec: ExperimentSpec, trial: TrialRow, reported: Mapping[str, float | None]) -> None:

@@ -183,8 +183,11 @@ def test_reaching_the_target_ends_the_experiment_and_its_other_trials(service: A
     assert (lucky.shown()["status"], other.shown()["status"]) == ("completed", "stopped")
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "a word"])
-def test_a_trial_whose_objective_is_not_a_finite_number_diverges(service: Api, value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "shown_as"),
+    [("NaN", "NaN"), ("Infinity", "Infinity"), (" -inf", "-Infinity"), ("nan", "NaN"), ("1e999", "Infinity")],
+)
+def test_a_trial_whose_objective_is_not_a_finite_number_diverges(service: Api, value: str, shown_as: str) -> None:
     name = service.create()["name"]
     held = service.ask(name)
     assert held
@@ -192,8 +195,23 @@ def test_a_trial_whose_objective_is_not_a_finite_number_diverges(service: Api, v
     held.finish("stopped")
     shown = held.shown()
     assert (shown["status"], shown["failure_kind"]) == ("failed", "diverged")
-    assert "accuracy" in shown["reason"]
+    assert shown["reason"] == f"diverged: accuracy is {shown_as}"
     assert ran(service, name, 0.5)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown_as"),
+    [("0.9 good", "the text '0.9 good'"), ([0.9], "a list"), ({"mean": 0.9}, "an object"), (None, "null")],
+)
+def test_an_objective_that_is_no_number_is_an_error_of_the_code(service: Api, value: Any, shown_as: str) -> None:
+    held = service.ask(service.create(failures={"max_retries": 1})["name"])
+    assert held
+    assert held.report(accuracy=value)["decision"] == "stop"
+    held.finish("stopped")
+    shown = held.shown()
+    assert shown["status"] == "failed"
+    assert shown["failure_kind"] == shown["attempts"][-1]["error"]["kind"] == "user_error"
+    assert shown["reason"] == f"the objective accuracy must be a number; the trial reported {shown_as}"
 
 
 def test_a_bare_nan_in_json_is_kept_as_text(service: Api) -> None:
