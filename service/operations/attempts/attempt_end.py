@@ -20,10 +20,17 @@ from service.store.json_of_other_versions import stored
 from service.store.tables import TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
 from service.store.trials.trials import reports_of
-from trainer.wire import Failure, FailureKind, Outcome, PhaseSeconds
+from trainer.wire import Failure, FailureKind, Kind, Outcome, PhaseSeconds
 
 HOLDERS_CLOCK = 0.1
 """Holders enforce the time limits of trials themselves, by clocks that may be ahead of the service's by a fraction."""
+
+_FAILURE_AFTER_STOP = {
+    StopCause.DIVERGED: FailureKind.DIVERGED,
+    StopCause.BAD_OBJECTIVE: FailureKind.USER_ERROR,
+}
+"""There is no retry: what it reports for the same step would not count."""
+HOW_TO_REPORT = ": report with ray.train.report(), not with tune.report() or print()"
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,10 @@ def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) 
 def _reported(leased: LeasedAttempt) -> str:
     reports = reports_of(leased.session, leased.trial.id, after_step=-1, limit=20)
     names = sorted({name for report in reports for name in report.metrics})
-    return f"it reported: {', '.join(names)}" if names else "it reported nothing"
+    if names:
+        return f"it reported: {', '.join(names)}"
+    runs_function = leased.spec.trainer.kind not in (Kind.COMMAND, Kind.EXTERNAL)
+    return f"it reported nothing{HOW_TO_REPORT if runs_function else ''}"
 
 
 def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
@@ -129,10 +139,8 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
     cause = StopCause(trial.stop_cause) if trial.stop_cause else None
     if cause is StopCause.MAX_TRIAL_SECONDS and not trial.killed:
         trial.stop_reason = _limit_passed(leased) or trial.stop_reason
-    if cause is StopCause.DIVERGED:
-        return Following(TrialStatus.FAILED, trial.stop_reason, FailureKind.DIVERGED)
-    if cause is StopCause.BAD_OBJECTIVE:  # a retry would not help: what it reports for the same step does not count
-        return Following(TrialStatus.FAILED, trial.stop_reason, FailureKind.USER_ERROR)
+    if cause in _FAILURE_AFTER_STOP:
+        return Following(TrialStatus.FAILED, trial.stop_reason, _FAILURE_AFTER_STOP[cause])
     is_whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(spec, trial)
     if is_whole and cause is not StopCause.EARLY_STOPPING:
         broken = broken_constraints(spec, trial)
@@ -144,7 +152,7 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
         return _paused(trial) if cause else _stopped_by_holder(leased)
     if not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry):
         return Following(TrialStatus.FAILED, failure.message, failure.kind)
-    return _paused(trial) if cause else Following(TrialStatus.QUEUED, f"tried again after: {failure.message}")
+    return _paused(trial) if cause else Following(TrialStatus.QUEUED, failure.message)
 
 
 def _paused(trial: TrialRow) -> Following:

@@ -109,9 +109,10 @@ def _resume_or_begin_ending(
 
 def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
     cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
+    why = experiment.end_detail or reason
     for trial in trials_with(session, experiment.id, TrialStatus.QUEUED):
         trial.stop_cause = cause
-        move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {reason}", at=now)
+        move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {why}", at=now)
     end_paused(session, experiment, reason, now)
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
-        request_stop(trial, cause, f"the experiment ends: {reason}")
+        request_stop(trial, cause, f"the experiment ends: {why}")

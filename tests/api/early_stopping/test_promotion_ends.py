@@ -83,14 +83,14 @@ def test_a_paused_trial_is_not_retried_and_a_stopped_one_resumes_from_its_checkp
     assert (again.trial, resumed_at(again), train(again, 0.9)) == (paused["id"], 1, "completed")
 
 
-@pytest.mark.parametrize("how", ["stop", "cancel"])
-def test_paused_trials_are_pruned_when_a_user_ends_the_experiment(service: Api, how: str) -> None:
+@pytest.mark.parametrize(("how", "why"), [("stop", "a user stopped it"), ("cancel", "a user cancelled it")])
+def test_paused_trials_are_pruned_when_a_user_ends_the_experiment(service: Api, how: str, why: str) -> None:
     name = paused_ones(service, [0.9, 0.1])
     running, leaving = given(service, name), given(service, name)
     report(leaving, 0.5)
     service.post(f"/v1/experiments/{name}/{how}")
     assert statuses(service, name) == ["pruned", "pruned", "running", "running"]
-    assert trials(service, name)[0]["reason"] == "paused at step 1 when the experiment ended: user"
+    assert trials(service, name)[0]["reason"] == f"paused at step 1 when the experiment ended: {why}"
     assert [running.finish("stopped")["status"], leaving.finish("stopped")["status"]] == ["stopped", "stopped"]
     assert experiment(service, name)["status"] == "stopped"
 

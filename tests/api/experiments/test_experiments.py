@@ -277,7 +277,7 @@ def test_a_cancel_tells_holders_to_end_the_workers_now(service: Api) -> None:
     assert held.heartbeat()["decision"] == "stop"
     service.post(f"/v1/experiments/{name}/cancel")
     order = held.heartbeat()
-    assert (order["decision"], order["reason"]) == ("kill", "the experiment ends: user")
+    assert (order["decision"], order["reason"]) == ("kill", "the experiment ends: a user stopped it")
     held.fail("lost", "killed")
     assert service.get(f"/v1/experiments/{name}")["status"] == "stopped"
     assert held.shown()["status"] == "stopped"

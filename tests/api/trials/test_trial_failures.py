@@ -23,12 +23,29 @@ def test_a_trial_that_never_reported_the_objective_fails_as_silent(service: Api)
     assert shown["reason"] == "ended without ever reporting 'accuracy'; it reported: acc"
 
 
+@pytest.mark.parametrize(
+    ("trainer", "hint"),
+    [
+        (
+            {"kind": "torch", "entrypoint": "train:f"},
+            ": report with ray.train.report(), not with tune.report() or print()",
+        ),
+        ({"kind": "external"}, ""),
+    ],
+)
+def test_a_function_that_reported_nothing_gets_a_hint(service: Api, trainer: dict[str, Any], hint: str) -> None:
+    held = service.ask(service.create(trainer=trainer)["name"])
+    assert held
+    held.finish()
+    assert held.shown()["reason"] == f"ended without ever reporting 'accuracy'; it reported nothing{hint}"
+
+
 def test_a_user_error_is_retried_only_on_the_users_budget(service: Api) -> None:
     name = service.create(failures={"max_retries": 1})["name"]
     held = service.ask(name)
     assert held
     held.fail()
-    assert held.shown()["status"] == "queued"
+    assert (held.shown()["status"], held.shown()["reason"]) == ("queued", "ValueError: no")
     again = service.ask(name)
     assert again
     assert (again.trial, again.assignment["attempt"]) == (held.trial, 2)
