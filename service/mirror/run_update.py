@@ -36,6 +36,10 @@ class RunUpdate:
         """Set tags below `paceline.`; None leaves a tag as it is."""
         self.tags |= mlflow_limits.texts({f"paceline.{key}": value for key, value in values.items()})
 
+    def clear_tags(self, *names: str) -> None:
+        """Make tags below `paceline.` empty. MLflow's batches cannot delete any."""
+        self.tags |= {f"paceline.{name}": "" for name in names}
+
     def describe(self, text: str) -> None:
         self.tags[DESCRIPTION] = mlflow_limits.text(text)
 

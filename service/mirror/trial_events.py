@@ -76,6 +76,8 @@ def _system_metrics(update: RunUpdate, event: EventRow) -> None:
 def _running(update: RunUpdate, event: EventRow) -> None:
     attempt, agent = event.data.get("attempt"), event.data.get("agent")
     update.set_tags(status="running", attempt=attempt, agent=agent)
+    if (attempt or 1) > 1:  # what ended the attempt before says nothing about this one
+        update.clear_tags("reason", "failure.kind", "failure.message")
     update.describe(f"running: attempt {attempt}, run by {describe_holder(str(agent))}")
     update.set_status("RUNNING")
 

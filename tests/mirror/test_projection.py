@@ -66,6 +66,21 @@ def test_a_run_says_when_the_last_checkpoint_of_its_trial_is_removed() -> None:
     assert (tags["paceline.checkpoint"], tags["paceline.checkpoint_removed"]) == ("removed", "not among the best 1")
 
 
+def test_a_run_that_goes_on_loses_the_failure_of_the_attempt_before() -> None:
+    lost = event(2, "attempt.ended")
+    lost.data = {"attempt": 1, "kind": "lost", "message": "its node is gone"}
+    events = [
+        event(1, "trial.running", attempt=1, agent="here"),
+        lost,
+        event(3, "trial.queued", reason="its node is gone"),
+        event(4, "trial.running", attempt=2, agent="here"),
+        event(5, "trial.completed", step=9),
+    ]
+    tags = project(ProjectionInput(experiment(), {"t-0": trial()}), events).runs[RunKey("t-0")].tags
+    names = ("paceline.reason", "paceline.failure.kind", "paceline.failure.message")
+    assert [tags[name] for name in names] == ["", "", ""]
+
+
 def test_a_paused_trial_has_a_scheduled_run() -> None:
     events = [
         event(1, "trial.running", attempt=1, agent="here"),
