@@ -136,8 +136,21 @@ class TrackingClient:
             refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
             if refused:
                 raise MlflowRefused(f"MLflow refused: {error.message}") from error
-            message = f"MLflow at {self.uri} cannot be used: {error.message}"
-            raise MlflowUnavailable(without_password(message)) from error
+            raise MlflowUnavailable(without_password(_why_unavailable(self.uri, error))) from error
+
+
+def _why_unavailable(uri: str, error: MlflowException) -> str:
+    """One line. MLflow's own message about a server that is not there has five, full of objects of its libraries."""
+    reason = next((cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror), None)
+    if reason is None:
+        return f"MLflow at {uri} cannot be used: {error.message}"
+    return f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
