@@ -17,7 +17,7 @@ from service.api.http.security.revocation import RevocableStream
 from service.domain.statuses import LIVE_TRIAL
 from service.errors import NotFound
 from service.operations.age_retention import removal_note
-from service.operations.attempts.rank_logs import Log, check_rank, missing_end
+from service.operations.attempts.rank_logs import Log, missing_end
 from service.runtime.context import Context
 from service.store.attempts import attempts_of
 from service.store.lookup import trial_named
@@ -48,7 +48,7 @@ async def get_logs(
     """What the ranks wrote, as plain text; without `rank`, each line starts with the number of its rank."""
     if follow:
         context.followers.check()
-    state = await run_in_threadpool(_state, context, trial, attempt, rank)
+    state = await run_in_threadpool(_state, context, trial, attempt)
 
     def open_log(number: int) -> Log:
         return Log(context, trial, number, rank=rank, tail=tail)
@@ -108,14 +108,12 @@ async def _begun(context: Context, trial: str, state: _State) -> _State:
     return await run_in_threadpool(_state, context, trial, 1) if is_later else state
 
 
-def _state(context: Context, trial: str, attempt: int | None, rank: int | None = None) -> _State:
-    """`attempt`: its number; None for the newest. Raises NotFound, and Invalid for a rank that it cannot have."""
+def _state(context: Context, trial: str, attempt: int | None) -> _State:
+    """`attempt`: its number; None for the newest."""
     with context.database.read() as session:
         row = trial_named(session, trial)
         if attempt is not None and attempt > row.attempt_count:
             raise NotFound(f"trial {trial} has no attempt {attempt}; attempts so far: {row.attempt_count}")
-        if rank is not None:
-            check_rank(session, row.experiment_id, rank)
         number = attempt or row.attempt_count
         found = next((one for one in attempts_of(session, row.id) if one.number == number), None)
         has_ended = number < row.attempt_count or (found is not None and found.ended_at is not None)

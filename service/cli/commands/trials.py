@@ -49,10 +49,21 @@ def logs(
     """Print the output of a trial's workers."""
     with connect(url) as client:
         number = _newest_attempt(client.trial(trial)) if follow and attempt is None else attempt
+        is_empty = True
         for text in client.logs(trial, rank, tail, number, follow=follow):
             typer.echo(text, nl=False)
+            is_empty = False
+        if rank and is_empty:
+            _check_rank(client.trial(trial), rank)
         if follow:
             _check_ended(client.trial(trial), number or FIRST_ATTEMPT)
+
+
+def _check_rank(trial: dict[str, Any], rank: int) -> None:
+    """Raises BadArgument for one that no attempt had. A validation has the one after the last."""
+    most = max((attempt["world_size"] or 1 for attempt in trial["attempts"]), default=None)
+    if most is not None and rank > most:
+        raise arguments.BadArgument(f"--rank: the trial has had {counted(most, 'worker')}, whose ranks count from 0")
 
 
 def _newest_attempt(trial: dict[str, Any]) -> int | None:

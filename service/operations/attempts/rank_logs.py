@@ -31,7 +31,7 @@ def store_log(context: Context, trial_id: str, token: str | None, chunk: LogChun
     """
     with context.database.read() as session:
         attempt = check_lease(session, trial_id, token)
-        check_rank(session, attempt.experiment_id, chunk.rank)
+        _check_rank(session, attempt, chunk.rank)
         directory = _directory(context, trial_id, attempt.number)
     limit = context.settings.max_log_bytes
     try:
@@ -57,11 +57,11 @@ def missing_end(attempt: AttemptRow) -> str:
     return f"[paceline: {(attempt.failure or {}).get('message')}; output that had not arrived by then is missing]\n"
 
 
-def check_rank(session: Session, experiment_id: str, rank: int) -> None:
+def _check_rank(session: Session, attempt: AttemptRow, rank: int) -> None:
     """Raises Invalid for a rank that the worker group does not have. Validations have the one after the last."""
     if rank == 0:
         return  # each group has it, and most groups have no other
-    trainer = spec_of(session.get_one(ExperimentRow, experiment_id)).trainer
+    trainer = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer
     count = trainer.scaling.most_workers
     if rank >= count + (trainer.validation is not None):
         raise Invalid([Mistake(("rank",), _highest_rank(count, validates=trainer.validation is not None))])

@@ -61,4 +61,4 @@ def test_a_rank_that_the_trial_does_not_have_is_an_error(run: Run, project: Path
     trial = finish_one(url, str(external(run, project)["name"]), {"outcome": "completed"})
     assert run("logs", trial, "--rank", "0").code == 0
     ended = run("logs", trial, "--rank", "7")
-    assert (ended.code, ended.err) == (2, "error: rank: must be at most 0; the trial has up to 1 worker\n")
+    assert (ended.code, ended.err) == (2, "error: --rank: the trial has had 1 worker, whose ranks count from 0\n")
