@@ -176,11 +176,13 @@ def _database_url(url: str) -> str:
     from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
 
     try:
-        make_url(url)
+        is_readable = 0 < (make_url(url).port or MAX_PORT) <= MAX_PORT
     except (ArgumentError, ValueError):
+        is_readable = False  # the error may hold the password
+    if not is_readable:
         raise BadSettings(
             "PACELINE_DATABASE_URL cannot be read; it must be as postgresql+psycopg://user@host:5432/name"
-        ) from None  # the error may hold the password
+        )
     return url
 
 

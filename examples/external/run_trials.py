@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
 
 URL = os.environ.get("PACELINE_URL", "http://127.0.0.1:8000")
-NO_TRIAL_NOW, HAS_ENDED = 204, 409
+NO_TRIAL_NOW, CONFLICT = 204, 409
 
 
 def losses(config: dict[str, Any]) -> Iterator[float]:
@@ -33,7 +33,8 @@ def heartbeats(service: httpx.Client, trial: str, lease: dict[str, Any]) -> Iter
 
     def extend() -> None:
         while not ended.wait(lease["seconds"] / 3):
-            service.post(f"/v1/trials/{trial}/heartbeat", headers=bearer(lease["token"]))
+            with suppress(httpx.HTTPError):  # the service may be away for a moment
+                service.post(f"/v1/trials/{trial}/heartbeat", headers=bearer(lease["token"]))
 
     thread = threading.Thread(target=extend, daemon=True)
     thread.start()
@@ -57,6 +58,8 @@ def run(service: httpx.Client, assignment: dict[str, Any]) -> None:
             for sequence, loss in enumerate(losses(assignment["config"])):
                 reports = {"reports": [{"sequence": sequence, "metrics": {"loss": loss}}]}
                 answer = service.post(f"/v1/trials/{trial}/reports", json=reports, headers=bearer(lease["token"]))
+                if answer.status_code == CONFLICT:  # the lease has expired: another program has the trial
+                    return
                 if answer.raise_for_status().json()["decision"] != "continue":
                     outcome = {"outcome": "stopped"}
                     break
@@ -68,11 +71,16 @@ def run(service: httpx.Client, assignment: dict[str, Any]) -> None:
 def main(experiment: str) -> None:
     token = os.environ.get("PACELINE_TOKEN")
     with httpx.Client(base_url=URL, headers=bearer(token) if token else {}, timeout=60) as service:
-        while (asked := service.post(f"/v1/experiments/{experiment}/ask")).status_code != HAS_ENDED:
+        while True:
+            asked = service.post(f"/v1/experiments/{experiment}/ask")
             if asked.status_code == NO_TRIAL_NOW:  # all that may run at a time do, or the experiment is paused
                 time.sleep(1)
+            elif asked.status_code == CONFLICT and "experiment_status" in asked.json():  # it has ended
+                return
+            elif asked.is_error:
+                sys.exit(asked.text)
             else:
-                run(service, asked.raise_for_status().json())
+                run(service, asked.json())
 
 
 if __name__ == "__main__":

@@ -26,8 +26,11 @@ def with_commands(message: str) -> str:
 
 def _change(call: re.Match[str]) -> str:
     """Without a merge patch in the message, what the settings look like."""
-    settings = _settings(json.loads(call[2])) if call[2] else ["FIELD=VALUE"]
-    return f"`paceline change {call[1]} {' '.join(f'--set {one}' for one in settings)}`"
+    try:
+        settings = [*_settings(json.loads(call[2]))] if call[2] else []
+    except (ValueError, AttributeError):
+        settings = []
+    return f"`paceline change {call[1]} {' '.join(f'--set {one}' for one in settings or ['FIELD=VALUE'])}`"
 
 
 def _settings(patch: dict[str, Any], path: str = "") -> Iterator[str]:

@@ -35,7 +35,7 @@ class RepeatedFailure:
 _OF_COMMAND = re.compile(r"the command ended with [^:]+:")
 """Before the command's arguments, among which are the trial's params."""
 
-_VARYING = re.compile(r"""(\.py:\d+)|'[^']*'|"[^"]*"|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?""")
+_VARYING = re.compile(r"""(\.py:\d+)|(?<!\w)'[^']*'(?!\w)|"[^"]*"|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?""")
 """Numbers and quoted texts, which may be the trial's params or the rank; but not the line of a file."""
 
 

@@ -13,6 +13,8 @@ from trainer.wire import NO_ENTRYPOINT
 
 _WANTS_NUMBER = re.compile("integer|number")
 _SECONDS = re.compile(r"_(seconds|s)$")
+_NAMED_BY_USER = ("space", "forbid", "enqueue", "config")
+"""The fields in which names are of the user's choice."""
 
 _OBJECTS: Mapping[Path, str] = {
     ("space",): "{lr: {type: float, low: 0.001, high: 0.1}}",
@@ -79,7 +81,8 @@ def _number_hint(path: Path, text: str) -> str | None:
     number = as_json_number(text)
     if number is not None:
         return f"must be a number, and {text!r} is text: write {number}"
-    return "must be a number of seconds, such as 3600" if _SECONDS.search(str(path[-1])) else None
+    is_time = path[0] not in _NAMED_BY_USER and _SECONDS.search(str(path[-1]))
+    return "must be a number of seconds, such as 3600" if is_time else None
 
 
 def _value_at(path: Path, document: Any) -> Any:

@@ -300,7 +300,7 @@ async def _announce_preemption(workers: Iterable[Any], ranks: RanksByNode, secon
     info = PreemptionInfo(int((time.time() + seconds) * 1000), {node: list(own) for node, own in ranks.items()})
     calls = [asyncio.wrap_future(actor.mark_preempt.remote(info).future()) for actor in workers]
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ANNOUNCEMENT_SECONDS):
+        async with asyncio.timeout(min(ANNOUNCEMENT_SECONDS, seconds / 2)):
             await asyncio.gather(*calls, return_exceptions=True)  # a worker that has ended needs to know nothing
 
 

@@ -61,9 +61,10 @@ def logs(
 
 def _check_rank(trial: dict[str, Any], rank: int) -> None:
     """Raises BadArgument for one that no attempt had. A validation has the one after the last."""
-    most = max((attempt["world_size"] or 1 for attempt in trial["attempts"]), default=None)
-    if most is not None and rank > most:
-        raise arguments.BadArgument(f"--rank: the trial has had {counted(most, 'worker')}, whose ranks count from 0")
+    sizes = [attempt["world_size"] for attempt in trial["attempts"]]
+    if sizes and None not in sizes and rank > max(sizes):
+        had = counted(max(sizes), "worker")
+        raise arguments.BadArgument(f"--rank: the trial has had {had}, whose ranks count from 0")
 
 
 def _newest_attempt(trial: dict[str, Any]) -> int | None:

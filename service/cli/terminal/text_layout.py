@@ -51,7 +51,7 @@ class WholeColumns:
         for column, width in zip(self._columns, widths, strict=True):
             shown.add_column(column.name, width=width, overflow="fold")
         for row in zip(*(column.cells for column in self._columns), strict=True):
-            shown.add_row(*row)
+            shown.add_row(*map(_text, row))
         shown.width = sum(widths) + GAP * (len(widths) - 1)
         yield shown
 
@@ -77,11 +77,16 @@ def _widths(columns: Sequence[_Column], room: int) -> list[int]:
 
 def facts(rows: Iterable[tuple[str, str]]) -> Group:
     """Lines of a label and a text with markup."""
-    labelled = [(Text.from_markup(label, style="bold"), Text.from_markup(text)) for label, text in rows]
+    labelled = [(_text(label, style="bold"), _text(text)) for label, text in rows]
     width = max((label.cell_len for label, _ in labelled), default=0)
     lines = [label + " " * (width - label.cell_len + GAP) + text for label, text in labelled]
     return Group(Text("\n", no_wrap=True, overflow="ignore").join(lines))  # Rich wraps a text that is in no group
 
 
 def _width(markup: str) -> int:
-    return cell_len(Text.from_markup(markup).plain)
+    return cell_len(_text(markup).plain)
+
+
+def _text(markup: str, style: str = "") -> Text:
+    """Without Rich's codes for emojis: `x[:m:2]` is Python."""
+    return Text.from_markup(markup, style=style, emoji=False)

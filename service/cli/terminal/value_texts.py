@@ -30,9 +30,8 @@ def value_text(value: Any, digits: int | None = None) -> str:
 
 def float_text(value: float, digits: int) -> str:
     """With this many significant digits; but all digits before the point, so that times and counts can be read."""
-    if 10**digits <= abs(value) < FIRST_WITH_EXPONENT:
-        return f"{value:.0f}"
-    return f"{value:.{digits}g}"
+    rounded = f"{value:.{digits}g}"
+    return f"{value:.0f}" if 10**digits <= abs(float(rounded)) < FIRST_WITH_EXPONENT else rounded
 
 
 def _is_json(text: str) -> bool:

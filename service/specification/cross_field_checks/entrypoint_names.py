@@ -7,13 +7,14 @@ from search.mistakes import Mistake
 from trainer.wire import DatasetFunction, Trainer
 
 _NAMES_FILE = re.compile(r"(?:\./)?(?P<stem>[A-Za-z_][\w./]*?)(?:\.py)?:(?P<function>[A-Za-z_]\w*)")
+_NAMES_MODULE = re.compile(r"\w+(\.\w+)*:\w+")
 
 
 def as_module(entrypoint: str) -> str | None:
     """`src/train.py:train_fn` as `src.train:train_fn`; None for what does not name a file."""
     found = _NAMES_FILE.fullmatch(entrypoint)
     module = found and f"{found['stem'].replace('/', '.')}:{found['function']}"
-    return module if module != entrypoint else None
+    return module if module != entrypoint and module and _NAMES_MODULE.fullmatch(module) else None
 
 
 def file_mistake(module: str) -> str:

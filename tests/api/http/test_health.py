@@ -128,6 +128,7 @@ WRONG_DATABASES = (
         ("PACELINE_DATABASE_URL=mysql://me:hunter2@db/x", "must be sqlite:///.*, not as mysql://…$"),
         ("PACELINE_DATABASE_URL=host=db password=hunter2", "must be sqlite:///.*, and has no scheme$"),
         *((f"PACELINE_DATABASE_URL={url}", "must be sqlite:///") for url in WRONG_DATABASES),
+        ("PACELINE_DATABASE_URL=postgresql://me@db:543210/x", "cannot be read"),
         ("PACELINE_DATABASE_URL=postgresql+psycopg://me:pw@db:port/x", "cannot be read; .*//user@host:5432/name$"),
         ("PACELINE_PORT=inf", "must be a number, not 'inf'"),
         ("PACELINE_PORT=8000.5", "must be a whole number up to 65535, not '8000.5'"),

@@ -65,3 +65,8 @@ def test_an_error_of_the_service_is_shown_with_commands() -> None:
     assert str(Refused(problem)) == "none; `paceline ls` lists them"
     mistake = {"path": "warm_start", "message": "none; GET /v1/experiments lists them"}
     assert Refused(problem | {"errors": [mistake]}).errors == ["warm_start: none; `paceline ls` lists them"]
+
+
+@pytest.mark.parametrize("patch", ['{"a": 1} and {b}', "{…}", "{}"])
+def test_a_patch_that_cannot_be_read_becomes_a_placeholder(patch: str) -> None:
+    assert "`paceline change x --set FIELD=VALUE`" in with_commands(f"PATCH /v1/experiments/x {patch}")

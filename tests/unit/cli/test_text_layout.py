@@ -2,6 +2,7 @@
 
 import pytest
 from rich.console import RenderableType
+from rich.markup import escape
 
 from service.cli.terminal import console, terminal_tables
 from service.cli.terminal.text_layout import facts, table
@@ -32,6 +33,15 @@ def test_a_column_without_content_is_left_out(
 ) -> None:
     [header, _] = printed(terminal_tables.trials([TRIAL | {"params": {"lr": 0.1}}]), capsys, monkeypatch)
     assert header.split() == ["trial", "id", "status", "value", "parameters"]
+
+
+def test_what_rich_takes_for_an_emoji_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "y = batch[:m:2]"
+    shown = printed(facts([("traceback", escape(line))]), capsys, monkeypatch)
+    shown += printed(table(("trial", "reason"), [("0", escape(line))]), capsys, monkeypatch)
+    assert shown == [f"traceback  {line}", "trial  reason", f"0      {line}"]
 
 
 def test_texts_are_wrapped_and_never_hidden(

@@ -23,6 +23,7 @@ def count(*messages: str) -> int:
             "ValueError: cannot use x=0.031 (rank 0 of 2, train.py:4)",
             "ValueError: cannot use x=-1 (rank 1 of 2, train.py:4)",
         ),
+        ("ValueError: can't use 'adam' (rank 0 of 1, t.py:1)", "ValueError: can't use 'sgd' (rank 0 of 1, t.py:1)"),
         ("KeyError: 'adam' (rank 0 of 1, nets/cnn.py:12)", "KeyError: 'sgd' (rank 0 of 1, nets/cnn.py:12)"),
     ],
 )

@@ -97,8 +97,10 @@ class ReportBarrier:
         self._leaves_when_saved = True
 
     async def leave_soon_after(self, event: Awaitable[object]) -> None:
-        await event
-        self.leave_soon()
+        try:
+            await event
+        finally:
+            self.leave_soon()
 
     def leave_soon(self) -> None:
         """Leave at the first report that has saved a checkpoint, or else at the second one from now on.
