@@ -313,62 +313,6 @@ def test_a_cancel_frees_the_placement_group_whose_processes_may_live_on(
     ray.kill(actor)
 
 
-def test_a_slot_on_a_drained_node_gives_its_trial_back_with_its_last_checkpoint_and_ends(
-    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
-) -> None:
-    import ray  # noqa: PLC0415 - heavy
-
-    trial, actor = start("save")
-    alone.wait_for(lambda: alone.reports[trial], what="a report")
-    (node,) = ray.get(actor.status.remote())["nodes"]
-    ray.get(actor.drain.remote(["another"], 0))
-    assert not ray.get(actor.status.remote())["draining"]
-    for _ in range(2):
-        ray.get(actor.drain.remote([node], 600))
-    finish = alone.finished(trial)
-    assert finish.error is not None
-    assert finish.error.kind == FailureKind.PREEMPTED
-    assert not finish.next
-    assert ended(actor)
-    last = alone.reports[trial][-1]
-    assert record.read_text().splitlines()[-1] == f"0 step {last.metrics['epoch']}"
-    assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
-
-
-def test_a_function_that_saves_before_its_node_goes_away_loses_nothing(
-    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
-) -> None:
-    import ray  # noqa: PLC0415 - heavy
-
-    trial, actor = start("save_when_preempted")
-    alone.wait_for(lambda: alone.reports[trial], what="a report")
-    (node,) = ray.get(actor.status.remote())["nodes"]
-    ray.get(actor.drain.remote([node], 600))
-    error = alone.finished(trial).error
-    assert error is not None
-    assert error.kind == FailureKind.PREEMPTED
-    assert record.read_text() == "0 preempted [0] True\n"
-    *others, last = alone.reports[trial]
-    assert not any(report.checkpoint for report in others)
-    assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
-    assert ended(actor)
-
-
-def test_an_attempt_that_ignores_the_drain_of_its_node_is_ended_in_time(
-    alone: FakeService, start: Callable[[str], tuple[str, Any]], record: Path
-) -> None:
-    import ray  # noqa: PLC0415 - heavy
-
-    trial, actor = start("ignore_everything")
-    until(record.exists, "the start")
-    ray.get(actor.drain.remote([ray.get_runtime_context().get_node_id()], 0.5))
-    error = alone.finished(trial).error
-    assert error is not None
-    assert error.kind == FailureKind.PREEMPTED
-    assert "a node was drained" in error.message
-    assert ended(actor)
-
-
 def test_a_slot_killed_while_its_fresh_processes_start_leaves_nothing(service: FakeService, add: Add) -> None:
     from ray._private.state import actors  # noqa: PLC0415 - heavy
     from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy

@@ -1,6 +1,7 @@
 """The user code of the tests: training functions that record what they did, each with a behaviour under test.
 
-Shipped as the package of the tests' trials. It uses Ray Train and nothing of Paceline.
+Shipped as the package of the tests' trials, which is one file: this is why it is long. It uses Ray Train and nothing
+of Paceline.
 """
 
 import contextlib

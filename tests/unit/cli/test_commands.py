@@ -1,4 +1,4 @@
-"""Commands that submit, show and change experiments and trials."""
+"""Commands that show and change experiments and trials."""
 
 import json
 import re
@@ -17,97 +17,6 @@ from service.stack.ports import free_port
 from tests.unit.cli.conftest import SPEC, Run, external, finish_one, open_to_others, serve, serving, submitted
 
 pytestmark = pytest.mark.slow
-
-
-def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: Path, url: str) -> None:
-    experiment = submitted(run, project)
-    trainer = experiment["spec"]["trainer"]  # type: ignore[index]
-    package = httpx.get(f"{url}/v1/packages/{trainer['package']}")
-    assert package.headers["content-disposition"].endswith('package.zip"')
-
-
-def test_what_an_experiment_waits_for_is_printed_at_its_submission(run: Run, project: Path) -> None:
-    ended = run("submit", str(project / "experiment.yaml"))
-    assert ended.out.splitlines()[1].startswith("waiting for an agent: none is connected")
-
-
-def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, url: str) -> None:
-    name = f"other-{time.monotonic_ns()}"
-    experiment = submitted(run, project, "--code", str(project / "train.py"), "--name", name)
-    assert experiment["name"] == name
-    package = httpx.get(f"{url}/v1/packages/{experiment['spec']['trainer']['package']}")  # type: ignore[index]
-    assert package.content == (project / "train.py").read_bytes()
-
-
-def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None:
-    spec = SPEC | {
-        "name": f"warned-{time.monotonic_ns()}",
-        "search": {"sampler": "nsga2"},
-        "early_stopping": {"rule": "asha"},
-    }
-    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
-    ended = run("submit", str(project / "experiment.yaml"), "--json")
-    assert ended.code == 0
-    assert ended.err.startswith("warning: search.sampler: nsga2 learns from completed trials only")
-    [warning] = json.loads(ended.out)["warnings"]
-    shown = run("show", spec["name"])
-    assert warning["message"] in shown.out
-    assert warning["message"] in run("preview", str(project / "experiment.yaml")).out
-
-
-def test_folders_that_are_links_are_named_with_the_answer(
-    run: Run, project: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    (project / "data").symlink_to(tmp_path_factory.mktemp("data"))
-    ended = run("submit", str(project / "experiment.yaml"))
-    assert ended.err == "warning: code: data is a link to a folder and was not sent\n"
-    refused = run("submit", str(project / "experiment.yaml"))
-    assert "hint: data is a link to a folder and was not sent" in refused.err
-
-
-@pytest.mark.parametrize(
-    ("trainer", "says"),
-    [
-        (
-            {"kind": "torch", "entrypoint": "missing:train_fn"},
-            "no code is sent: {folder} has no module 'missing'; it must be importable on the cluster",
-        ),
-        (
-            {"kind": "command", "command": ["python", "missing.py", "{params.lr}"]},
-            "no code is sent: {folder} has no 'missing.py'; it must be on the cluster",
-        ),
-        ({"kind": "command", "command": ["installed", "{params.lr}"]}, None),
-        ({"kind": "external"}, None),
-    ],
-)
-def test_a_warning_says_why_no_code_is_sent(run: Run, project: Path, trainer: dict[str, Any], says: str | None) -> None:
-    spec = SPEC | {"name": f"no-code-{time.monotonic_ns()}", "trainer": trainer}
-    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
-    ended = run("submit", str(project / "experiment.yaml"))
-    assert ended.code == 0
-    assert ended.err == (f"warning: code: {says.format(folder=project)}\n" if says else "")
-
-
-def test_each_mistake_in_a_spec_has_its_own_line_with_its_path(run: Run, project: Path) -> None:
-    spec = SPEC | {"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}, "speling": 1}
-    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
-    ended = run("submit", str(project / "experiment.yaml"))
-    assert ended.code == 2
-    lines = ended.err.splitlines()
-    assert len(lines) == 2
-    assert any(line.startswith("error: space.lr.low: ") for line in lines)
-    assert any(line.startswith("error: speling: ") for line in lines)
-
-
-def test_the_service_explains_a_file_that_is_not_yaml(run: Run, project: Path) -> None:
-    (project / "experiment.yaml").write_text("name: [unclosed")
-    ended = run("submit", str(project / "experiment.yaml"))
-    assert ended.code == 2
-    assert "line" in ended.err
-
-
-def test_a_missing_spec_file_is_a_usage_error(run: Run, tmp_path: Path) -> None:
-    assert run("submit", str(tmp_path / "absent.yaml")).code == 2
 
 
 def test_experiments_are_listed_and_shown(run: Run, project: Path) -> None:
