@@ -49,7 +49,7 @@ def get_best(
             return _front(session, row, after, limit)
         best = best_trial(session, row)
         if best is None:
-            raise _none(session, row)
+            raise _no_best(session, row)
         confirmation = confirmation_view(session, row) if row.spec.get("confirm") else None
         return trial_detail(session, best, confirmation)
 
@@ -59,7 +59,7 @@ def _front(
 ) -> FrontView:
     front = front_of(session, experiment)
     if not front:
-        raise _none(session, experiment)
+        raise _no_best(session, experiment)
     left = [key for key in front if after is None or _comes_after(experiment, key, after)]
     numbers = [number for _, number in left[:limit]]
     return FrontView(
@@ -76,7 +76,7 @@ def _comes_after(experiment: ExperimentRow, key: tuple[float, int], last: tuple[
     return last[0] is not None and (sign * key[0], key[1]) > (sign * last[0], last[1])
 
 
-def _none(session: Session, experiment: ExperimentRow) -> NotFound:
+def _no_best(session: Session, experiment: ExperimentRow) -> NotFound:
     yet = "" if experiment.ended_at else " yet"
     counts, nearest = counts_by_status(session, experiment.id), nearest_to_feasible(session, experiment)
     if nearest is None:

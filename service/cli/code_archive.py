@@ -58,7 +58,7 @@ def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
 
 def largest_files(folder: Path, count: int = 3) -> str:
     """`images.npy (2.0 MB), train.py (0.1 MB)`: of the files that `pack` would send."""
-    sizes = {file: file.stat().st_size for file in _files(folder) if file.exists()}
+    sizes = _sizes(folder)
     largest = sorted(sizes, key=lambda file: -sizes[file])[:count]
     return ", ".join(f"{file.relative_to(folder)} ({sizes[file] / 1e6:.1f} MB)" for file in largest)
 
@@ -70,12 +70,17 @@ def linked_folders(folder: Path) -> list[str]:
 
 
 def _check_size(folder: Path) -> None:
-    total = sum(file.stat().st_size for file in _files(folder) if file.exists())
+    total = sum(_sizes(folder).values())
     if total > MAX_FOLDER_BYTES:
         raise CannotPack(
             f"{folder} has {total / 1e9:.1f} GB, too much for code; the largest files: {largest_files(folder)}. Keep "
             "data elsewhere, or choose what to send: --code PATH"
         )
+
+
+def _sizes(folder: Path) -> dict[Path, int]:
+    """In bytes, without links to files that do not exist: `_zipped` names those."""
+    return {file: file.stat().st_size for file in _files(folder) if file.exists()}
 
 
 def _zipped(folder: Path) -> bytes:

@@ -74,6 +74,9 @@ TRIAL_MOVES: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.STOPPED: frozenset(),
 }
 
+CAUSES_WITH_RESULT = frozenset({None, StopCause.MAX_TRIAL_SECONDS})
+"""The causes with which a stopped trial has run to its end: its holder's decision, or a limit of its own time."""
+
 TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.FAILED: frozenset({TrialStatus.QUEUED}),
     TrialStatus.STOPPED: frozenset({TrialStatus.QUEUED}),

@@ -9,6 +9,7 @@ from pydantic import BaseModel, RootModel
 from search.mistakes import UNKNOWN, Mistake, Path, instead_of
 from service.specification.cross_field_checks import dataset_mistakes
 from service.specification.models import ExperimentSpec
+from service.specification.path_patterns import item_at
 
 
 def with_known_fields(mistake: Mistake, known: Sequence[str]) -> Mistake:
@@ -26,7 +27,7 @@ def known_fields(parent: Path, document: Any) -> list[str]:
     kind: Any = ExperimentSpec
     value = document
     for part in parent:
-        kind, value = _inside(kind, part), _item(value, part)
+        kind, value = _inside(kind, part), item_at(value, part)
         kind = _member(kind, value)
     return sorted(kind.model_fields) if _is_model(kind) else dataset_mistakes.known_fields(parent)
 
@@ -64,13 +65,6 @@ def _members(kind: Any) -> Iterator[Any]:
 def _types(model: type[BaseModel]) -> tuple[Any, ...]:
     field = model.model_fields.get("type")
     return get_args(field.annotation) if field and get_origin(field.annotation) is Literal else ()
-
-
-def _item(value: Any, part: str | int) -> Any:
-    try:
-        return value[part]
-    except (KeyError, IndexError, TypeError):
-        return None
 
 
 def _is_model(kind: Any) -> bool:

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from search.mistakes import NO_LIST, NO_OBJECT, NO_TEXT, Mistake, Path
 from service.specification.cross_field_checks.entrypoint_names import as_module, file_mistake
 from service.specification.number_hints import as_json_number
-from service.specification.path_patterns import ANY, matches
+from service.specification.path_patterns import ANY, item_at, matches
 from trainer.wire import NO_ENTRYPOINT
 
 _WANTS_NUMBER = re.compile("integer|number")
@@ -49,7 +50,7 @@ _LISTS: Mapping[Path, str] = {
 
 def with_hint(mistake: Mistake, document: Any) -> Mistake:
     """The mistake with what to write instead, if that is known; otherwise unchanged."""
-    value = _value_at(mistake.path, document)
+    value = reduce(item_at, mistake.path, document)
     message = None if value is None else _message(mistake, value)
     return mistake if message is None else Mistake(mistake.path, message)
 
@@ -83,14 +84,3 @@ def _number_hint(path: Path, text: str) -> str | None:
         return f"must be a number, and {text!r} is text: write {number}"
     is_time = path[0] not in _NAMED_BY_USER and _SECONDS.search(str(path[-1]))
     return "must be a number of seconds, such as 3600" if is_time else None
-
-
-def _value_at(path: Path, document: Any) -> Any:
-    """None where the path leads to no value."""
-    value = document
-    for part in path:
-        try:
-            value = value[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value

@@ -23,7 +23,8 @@ NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
     """One line per trial, with objectives, constraints and parameters; a missing value is an empty cell.
 
-    A metric that is called as a column of the trial is `metrics.NAME`, and so is a parameter `params.NAME`.
+    A metric with the name of a column of the trial is `metrics.NAME`, a parameter with that of another column
+    `params.NAME`.
     """
     params = sorted({name for trial in trials for name in trial.params})
     limited = [name for name in constraint_names(experiment) if name not in objective_names(experiment)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from search.analysis.replay import Completion, Created, Event, ExperimentEnd, LeftSlot, RecordedReport, TrialEvent
 from search.reported_numbers import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
-from service.domain.statuses import StopCause
+from service.domain.statuses import CAUSES_WITH_RESULT, StopCause
 from service.store.recorded_events import RecordedEvent
 from service.store.trials.param_generations import Exploit
 
@@ -80,7 +80,7 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
 
 def _ran_to_its_end(end: RecordedEvent) -> bool:
     """As `service.store.trials.ended_trials` says it of the row. An earlier version recorded no cause: it did not."""
-    is_own_end = end.data.get("cause", StopCause.USER) in (None, StopCause.MAX_TRIAL_SECONDS)
+    is_own_end = end.data.get("cause", StopCause.USER) in CAUSES_WITH_RESULT
     return end.kind == "trial.completed" or (is_own_end and end.data["values"][0] is not None)
 
 

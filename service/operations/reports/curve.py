@@ -26,7 +26,7 @@ from service.store.sql.write_session import add_later, change_later
 from service.store.tables import ReportRow, TrialRow, UncountedReportRow
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
 
-_NO_NUMBERS: Mapping[type, str] = {list: "a list", NoneType: "null"}
+_TYPE_NAMES: Mapping[type, str] = {list: "a list", NoneType: "null"}
 
 MAX_DEPTH = 20
 """Metrics that are nested deeper are cut off, because some JSON parsers refuse them."""
@@ -114,7 +114,7 @@ def _why_no_value(metric: str, given: Any) -> tuple[StopCause, str]:
     """Why an objective that is not a finite number stops the trial."""
     if is_number(given):
         return StopCause.DIVERGED, f"diverged: {metric} is {_shown_number(given)}"
-    what = f"the text {reprlib.repr(given)}" if isinstance(given, str) else _NO_NUMBERS.get(type(given), "an object")
+    what = f"the text {reprlib.repr(given)}" if isinstance(given, str) else _TYPE_NAMES.get(type(given), "an object")
     return StopCause.BAD_OBJECTIVE, f"the objective {metric} must be a number; the trial reported {what}"
 
 

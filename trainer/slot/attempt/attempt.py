@@ -294,7 +294,7 @@ class Attempt:
             self._leave()
 
     def drain(self, nodes: Collection[str], seconds: float) -> None:
-        """These nodes are drained: workers are told, also later ones, leave soon, and are ended after these seconds."""
+        """These nodes go away in so many seconds. The workers get the notice and leave soon, or are ended then."""
         at_deadline = self.state.drain()
         if isinstance(self.state.current, Draining):
             told = self._runner.announce_preemption(self.ranks.by_node(nodes), seconds)

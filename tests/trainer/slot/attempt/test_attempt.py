@@ -134,7 +134,7 @@ def test_a_drained_node_gives_it_back_when_the_time_is_over(tmp_path: Path) -> N
         async with played(tmp_path) as one:
             one.attempt.worker_started(0, STARTED)
             one.attempt.drain({"n", "that of the slot"}, 0.2)
-            await asyncio.to_thread(until, lambda: one.runner.announced, "the workers are told", SECONDS)
+            await asyncio.to_thread(until, lambda: one.runner.announced, "the workers get the notice", SECONDS)
             assert one.runner.announced == [{"n": [0], "that of the slot": []}]
             assert await one.report(0) == "continue"
             assert await one.report(1) == "stop"
