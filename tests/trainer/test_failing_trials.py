@@ -21,6 +21,13 @@ def errors_on_a_gpu(service: FakeService) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
+def crashes(service: FakeService) -> Iterator[dict[str, str]]:
+    """The package as a part of `trainer`."""
+    yield {"package": service.add_package(USER_CODE.with_name("crashes.py").read_text())}
+    free_the_cluster()
+
+
+@pytest.fixture
 def oom_counter() -> Iterator[str]:
     """The kernel's count of its kills for memory, where the workers look."""
     OOM_COUNTER.write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n")
@@ -172,3 +179,24 @@ def test_a_rank_that_dies_in_a_collective_loses_the_attempt_and_is_not_a_user_er
     assert error is not None
     assert error.kind == FailureKind.LOST, error.message
     assert "rank 1" in error.message or "a worker process died" in error.message
+
+
+@pytest.mark.parametrize(
+    ("do", "how", "where"),
+    [("crash", "SIGSEGV", "in read_nothing"), ("abort", "SIGABRT", "in abort")],
+)
+def test_a_process_that_the_users_code_crashes_is_the_users_error(
+    service: FakeService, add: Add, crashes: dict[str, str], do: str, how: str, where: str
+) -> None:
+    _, error = failure_in_new_processes(service, lambda: add(do, trainer=crashes))
+    assert (error.kind, error.began) == (FailureKind.USER_ERROR, True)
+    assert re.match(rf"the worker process of rank 1 crashed with {how} \(train\.py:\d+\)", error.message)
+    assert where in (error.traceback or "")
+    assert "rank_session" not in (error.traceback or "")
+
+
+def test_a_process_that_is_killed_by_the_signal_of_a_crash_is_lost(
+    service: FakeService, add: Add, crashes: dict[str, str]
+) -> None:
+    _, error = failure_in_new_processes(service, lambda: add("be_killed", trainer=crashes))
+    assert error.kind == FailureKind.LOST

@@ -121,8 +121,8 @@ def _why_preempted(end: End) -> str:
 
 def _own_failure(end: End) -> Failure | None:
     failures = end.ranks.failures
-    if (own_exit := _own_exit(end, failures)) is not None:
-        return own_exit
+    if (own_end := _own_end(end, failures)) is not None:
+        return own_end
     if failures and (end.ranks.dead or end.has_lost_node):
         return _failure_after_death(end, failures)
     if failures:
@@ -134,17 +134,17 @@ def _own_failure(end: End) -> Failure | None:
     return Failure(LOST, "the workers ended without reporting a result")
 
 
-def _own_exit(end: End, failures: dict[int, Failure]) -> Failure | None:
+def _own_end(end: End, failures: dict[int, Failure]) -> Failure | None:
     """The failure of an attempt that failed because a worker process has ended itself.
 
     A process may also end itself because another one was killed, or has failed, before.
     """
-    own_exits, died_first = end.ranks.own_exits, _died_first(end)
-    is_consequence = not died_first <= own_exits.keys() if died_first else bool(failures)
-    if not own_exits or is_consequence or end.ranks.has_oom_kill:
+    own_ends, died_first = end.ranks.own_ends, _died_first(end)
+    is_consequence = not died_first <= own_ends.keys() if died_first else bool(failures)
+    if not own_ends or is_consequence or end.ranks.has_oom_kill:
         return None
-    rank, own_exit = min((rank, one) for rank, one in own_exits.items() if rank in (died_first or own_exits))
-    message, output = own_exit.describe(rank)
+    rank, own_end = min((rank, one) for rank, one in own_ends.items() if rank in (died_first or own_ends))
+    message, output = own_end.describe(rank)
     return Failure(USER_ERROR, message, output or None, _tracebacks(failures))
 
 

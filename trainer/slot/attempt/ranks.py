@@ -8,10 +8,9 @@ from typing import Any
 
 from ray.exceptions import RayActorError, RayError
 
-from trainer.worker.exit_code import OwnExit
 from trainer.worker.failures import Failure
-from trainer.worker.gpu_abort import GpuAbort
 from trainer.worker.messages import WorkerEnded, WorkerStarted
+from trainer.worker.own_end import OwnEnd
 
 ALIVE_SECONDS = 10.0
 """A living worker answers within milliseconds, unless native code holds its interpreter. A death is known
@@ -20,7 +19,7 @@ after seconds on a busy node; until then a kill would count as the user's error.
 SendLog = Callable[[int, int, str], None]
 """Gets a rank, the offset of its output in bytes, and the output."""
 
-Remains = tuple[str, int | None, OwnExit | GpuAbort | None]
+Remains = tuple[str, int | None, OwnEnd | None]
 """The unsent rest of a dead rank's log, the present count of its OOM counter, and how it has ended itself."""
 
 
@@ -44,7 +43,7 @@ class Ranks:
         self.late_nodes: set[str] = set()
         self.times: dict[int, dict[str, float]] = {}
         self.has_oom_kill = False
-        self.own_exits: dict[int, OwnExit | GpuAbort] = {}
+        self.own_ends: dict[int, OwnEnd] = {}
         self.log_offsets: dict[int, int] = {}
         self.log_positions: dict[int, dict[str, int]] = {}
         self._log_lock = threading.Lock()
@@ -141,9 +140,9 @@ class Ranks:
         for rank in self.silent:
             with self._log_lock:
                 self._remains_taken.add(rank)
-            text, oom_kills, own_exit = read(rank)
-            if own_exit is not None:
-                self.own_exits[rank] = own_exit
+            text, oom_kills, own_end = read(rank)
+            if own_end is not None:
+                self.own_ends[rank] = own_end
             if text:
                 send(rank, self.log_offsets.get(rank, 0), text)
             self.has_oom_kill |= (oom_kills or 0) > (self._oom_kills.get(rank) or 0)

@@ -12,9 +12,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.storable_values import storable_text
 from trainer.worker.event_files import keep_event_files
-from trainer.worker.exit_code import OwnExit, read_exit_code
-from trainer.worker.gpu_abort import GpuAbort, find_gpu_abort
 from trainer.worker.oom_counter import read_oom_kills
+from trainer.worker.own_end import OwnEnd, read_own_end
 from trainer.worker.working_directory import remove as remove_directory
 
 MAX_REST_BYTES = 50_000_000
@@ -35,13 +34,12 @@ def run_on_node(node: str, function: Callable[..., Result], *arguments: Any, sec
 
 def read_remains(
     began: dict[str, int], positions: dict[str, int], oom_counter: str | None, exit_file: str | None
-) -> tuple[str, int | None, OwnExit | GpuAbort | None]:
+) -> tuple[str, int | None, OwnEnd | None]:
     """What a dead worker has left: the rest of its log, the count of its OOM counter, and how it ended itself.
 
     `began` has where its output of this attempt begins, `positions` how far it is known.
     """
-    own_exit = read_exit_code(exit_file) or find_gpu_abort(began)
-    return read_rest(positions), read_oom_kills(oom_counter), own_exit
+    return read_rest(positions), read_oom_kills(oom_counter), read_own_end(exit_file, began)
 
 
 def read_rest(positions: dict[str, int]) -> str:

@@ -1,0 +1,42 @@
+"""A training function whose process ends by a signal: by its own code, or from outside."""
+
+import ctypes
+import os
+import signal
+import time
+from typing import Any
+
+import ray.train
+
+
+def train_fn(config: dict[str, Any]) -> None:
+    behaviour = globals()[config["do"]]
+    behaviour(config)
+
+
+def read_nothing() -> None:
+    ctypes.string_at(0)
+
+
+def crash(config: dict[str, Any]) -> None:
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() == 1:
+        read_nothing()
+    time.sleep(600)
+
+
+def abort(config: dict[str, Any]) -> None:
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() == 1:
+        ctypes.CDLL(None).abort()
+    time.sleep(600)
+
+
+def be_killed(config: dict[str, Any]) -> None:
+    """The signal reaches the main thread, as one from another process does; this function has a thread of its own."""
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() == 1:
+        if os.fork() == 0:
+            read_nothing()
+        os.kill(os.getpid(), signal.SIGSEGV)
+    time.sleep(600)
