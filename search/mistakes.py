@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,6 +19,8 @@ NO_LIST = "must be a list"
 NO_TEXT = "must be text"
 MAX_SHOWN = 100
 """Characters of the user's text that a mistake repeats."""
+MAX_LISTED = 30
+"""Names in a mistake. A specification of a few kB may have thousands of choices, and as many mistakes in them."""
 _MESSAGES = {
     "extra_forbidden": UNKNOWN,
     "missing": MISSING,
@@ -122,7 +125,9 @@ def _line(mistake: Mistake, given: Any) -> InitErrorDetails:
 
 
 def listed(names: Iterable[object]) -> str:
-    return ", ".join(str(name) for name in names)
+    """The names with commas between; of many, the first `MAX_LISTED`."""
+    first = [str(name) for name in islice(names, MAX_LISTED + 1)]
+    return ", ".join(first if len(first) <= MAX_LISTED else [*first[:MAX_LISTED], "…"])
 
 
 def instead_of(name: str, known: Sequence[str], introduction: str) -> str:

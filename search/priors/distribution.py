@@ -68,13 +68,13 @@ class AroundChoice:
         return self.parameter.choices[self.index if favoured else any_index]
 
     def ratio(self, value: Any) -> float:
-        is_it = position(self.parameter.choices, value) == self.index
+        is_it = self.parameter.position(value) == self.index
         return 1 - self.mass + self.mass * len(self.parameter.choices) * is_it
 
 
 def around(parameter: Parameter, value: Any, width: float, mass: float) -> Around:
     if isinstance(parameter, CategoricalParameter):
-        return AroundChoice(parameter, position(parameter.choices, value) or 0, mass)
+        return AroundChoice(parameter, parameter.position(value) or 0, mass)
     return AroundNumber(parameter, to_unit(parameter, value), width)
 
 

@@ -15,6 +15,7 @@ from search.space.scalars import Scalar, repetitions
 from search.space.space import Params, Space
 
 _BLOCK_BYTES = 16
+_MAX_DECIMAL_BITS = 10_000
 _Key = frozenset[tuple[str, tuple[int | None, Any]]]
 
 
@@ -125,10 +126,15 @@ def _shuffled(index: int, size: int, seed: int) -> int:
     while True:
         left, right = index >> half, index & ((1 << half) - 1)
         for turn in range(4):
-            left, right = right, left ^ _random_bits(f"{seed}/{turn}/{right}", half)
+            left, right = right, left ^ _random_bits(f"{seed}/{turn}/{_text(right)}", half)
         index = (left << half) | right
         if index < size:
             return index
+
+
+def _text(number: int) -> str:
+    """Python refuses to write numbers of more than 4,300 digits in decimal."""
+    return str(number) if number.bit_length() < _MAX_DECIMAL_BITS else f"{number:x}"
 
 
 def _random_bits(key: str, count: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from search.space.conditions import Range
 from search.space.log_interpolation import interpolate_log
 from search.space.parameters import Steps, position
-from search.space.scalars import Scalar
+from search.space.scalars import Scalar, identity, positions
 
 Segment = tuple[int, int]
 """A range of positions: the first and the last, both included."""
@@ -60,12 +60,19 @@ class Values:
 
     def where(self, condition: Range | tuple[Scalar, ...]) -> Sequence[Segment]:
         if not isinstance(condition, Range):
-            found = {index for value in condition if (index := self.position(value)) is not None}
+            found = self._positions_of(condition)
         elif isinstance(self.values, range | Steps):
             return _sorted_between(self.values, condition)
         else:
             found = {index for index, value in enumerate(self.values) if value in condition}
         return [(index, index) for index in sorted(found)]
+
+    def _positions_of(self, wanted: Iterable[Scalar]) -> set[int]:
+        """Those of the wanted values that are among these."""
+        if isinstance(self.values, range | Steps):
+            return {index for value in wanted if (index := self.position(value)) is not None}
+        known = positions(self.values)
+        return {known[one] for one in map(identity, wanted) if one in known}
 
     def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:  # noqa: ARG002
         first, last = segment

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from search.space.parameters import CategoricalParameter, FloatParameter, Parameter, on_step, position
+from search.space.parameters import CategoricalParameter, FloatParameter, Parameter, on_step
 from search.space.space import Space
 
 Key = frozenset[tuple[str, object]]
@@ -21,5 +21,5 @@ def key_of(space: Space, params: Mapping[str, JsonValue]) -> Key:
 def _place(parameter: Parameter | None, value: JsonValue) -> object:
     if isinstance(parameter, FloatParameter):
         return on_step(parameter, float(str(value)))
-    index = position(parameter.choices, value) if isinstance(parameter, CategoricalParameter) else None
+    index = parameter.position(value) if isinstance(parameter, CategoricalParameter) else None
     return (isinstance(value, bool), value) if index is None else index

@@ -8,8 +8,8 @@ from pydantic import TypeAdapter, ValidationError
 from search.mistakes import Mistake, listed
 from search.numbers_in_messages import distinct_texts
 from search.space.conditions import Condition
-from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, position
-from search.space.scalars import shown
+from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter
+from search.space.scalars import identity, shown
 from search.space.space import Params, Space, narrowed
 
 _PARAMETERS: TypeAdapter[dict[str, FloatParameter | IntParameter | CategoricalParameter]] = TypeAdapter(
@@ -93,13 +93,13 @@ def _parameter_mistakes(old: Parameter, new: Parameter) -> Iterator[Mistake]:
 
 def _is_part(new: Condition | None, old: Condition | None) -> bool:
     if isinstance(new, tuple) and isinstance(old, tuple):
-        return all(position(old, value) is not None for value in new)
+        return {identity(value) for value in new} <= {identity(value) for value in old}
     return new == old
 
 
 def _choice_mistakes(old: CategoricalParameter, new: CategoricalParameter) -> Iterator[Mistake]:
     for index, choice in enumerate(new.choices):
-        if position(old.choices, choice) is None:
+        if old.position(choice) is None:
             choices = listed(map(shown, old.choices))
             yield Mistake(
                 ("choices", index), f"choices can only be removed: must be one of {choices}, not {shown(choice)}"

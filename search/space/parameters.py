@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, overload
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 
 from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, refuse
 from search.numbers_in_messages import distinct_texts
 from search.space.conditions import Condition
 from search.space.prior import Prior
-from search.space.scalars import Scalar, repetitions, same, shown
+from search.space.scalars import Scalar, identity, positions, repetitions, same, shown
 
 MAX_EXACT = 2**53
 """Above it, floats (and so JSON numbers) do not distinguish neighbouring integers."""
@@ -167,6 +167,11 @@ class CategoricalParameter(ParameterBase):
     """one of some values, without an order"""
     choices: tuple[Scalar, ...]
     """the values"""
+    _positions: dict[tuple[bool, Scalar], int] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, _: Any) -> None:
+        # A cached property would change how pydantic writes a member of a union: false as 0.
+        self._positions.update(positions(self.choices))
 
     def _own_mistakes(self) -> Iterator[Mistake]:
         if not self.choices:
@@ -177,8 +182,13 @@ class CategoricalParameter(ParameterBase):
     def values(self) -> Sequence[Scalar]:
         return self.choices
 
+    def position(self, value: Any) -> int | None:
+        """The index of this choice; None if it is not one of them."""
+        is_scalar = value is None or isinstance(value, str | int | float)
+        return self._positions.get(identity(value)) if is_scalar else None
+
     def mistake_in(self, value: Any) -> str | None:
-        if position(self.choices, value) is None:
+        if self.position(value) is None:
             return f"must be one of {listed(map(shown, self.choices))}, not {shown(value)}"
         return None
 
@@ -222,7 +232,7 @@ def on_step(parameter: FloatParameter, value: float) -> float:
 def coded(parameter: Parameter, value: Any) -> Any:
     """The value as a number, the same for equal values: a choice as its index, a float parameter's 1 as 1.0."""
     if isinstance(parameter, CategoricalParameter):
-        return position(parameter.choices, value)
+        return parameter.position(value)
     return float(value) if isinstance(parameter, FloatParameter) else value
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -29,12 +29,22 @@ def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def identity(value: Scalar) -> tuple[bool, Scalar]:
+    """Equal for values that are the `same`, and a key of a dict."""
+    return isinstance(value, bool), value
+
+
+def positions(values: Sequence[Scalar]) -> dict[tuple[bool, Scalar], int]:
+    """The index of each value by its `identity`: to look for each of thousands of values takes seconds."""
+    return {identity(value): index for index, value in enumerate(values)}
+
+
 def repetitions(values: Iterable[Scalar]) -> dict[int, str]:
     """The message for each index whose value is the `same` as an earlier one. Linear in the number of values."""
     before: set[tuple[bool, Scalar]] = set()
     found: dict[int, str] = {}
     for index, value in enumerate(values):
-        known = isinstance(value, bool), value
+        known = identity(value)
         if known in before:
             found[index] = f"{shown(value)} appears twice"
         before.add(known)

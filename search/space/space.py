@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, Self
 
 from pydantic import ConfigDict, JsonValue, PrivateAttr, RootModel, TypeAdapter, model_validator
@@ -16,6 +17,8 @@ from search.space.parameters import CategoricalParameter, FloatParameter, IntPar
 __all__ = ["CategoricalParameter", "FloatParameter", "IntParameter", "Parameter", "Params", "Space"]
 
 _PARAMETER: TypeAdapter[FloatParameter | IntParameter | CategoricalParameter] = TypeAdapter(Parameter)
+MAX_WRONG_VALUES = 10
+"""Of a condition that are reported."""
 _TYPES = ("float", "int", "categorical")
 
 
@@ -200,7 +203,7 @@ def mistakes_in_condition(parent: Parameter, name: str, wanted: Condition) -> It
     elif parent.values() is None:
         yield f"{name} is continuous; its conditions need a range: {{min, max}}"
     else:
-        yield from filter(None, (parent.mistake_in(value) for value in wanted))
+        yield from islice(filter(None, (parent.mistake_in(value) for value in wanted)), MAX_WRONG_VALUES)
 
 
 def _loop(parents: Mapping[str, Collection[str]], start: str) -> list[str]:

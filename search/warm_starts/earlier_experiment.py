@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from search.problem import Feature, Observation, Problem
 from search.samplers.sampler import Proposer
 from search.samplers.tpe import Tpe
-from search.space.parameters import CategoricalParameter, Parameter, Params, position
+from search.space.parameters import CategoricalParameter, Parameter, Params
 from search.space.space import Space
 from search.space.unit_scale import to_unit
 from search.trial_ranking import ranked
@@ -83,7 +83,7 @@ def _place(space: Space, params: Params) -> list[float]:
 
 def _position(parameter: Parameter, value: JsonValue) -> float:
     if isinstance(parameter, CategoricalParameter):
-        return float(position(parameter.choices, value) or 0)
+        return float(parameter.position(value) or 0)
     return to_unit(parameter, float(value))  # type: ignore[arg-type]
 
 

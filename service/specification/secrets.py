@@ -18,7 +18,7 @@ LOOKS_SECRET = re.compile(
 )
 KNOWN_TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(hf_|gh[oprsu]_|github_pat_|glpat-|npm_|pl_|pypi-|sk-|xox[abeprs]-|AKIA|ASIA|AIza)[A-Za-z0-9_-]{12}"
-    r"|(?<![A-Za-z0-9])eyJ[A-Za-z0-9_-]{8,}\.eyJ|-----BEGIN [A-Z ]*PRIVATE KEY|://[^/@\s:]{0,200}:[^/@\s{}$]{1,500}@"
+    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ|-----BEGIN [A-Z ]*PRIVATE KEY|://[^/@\s:]{0,200}:[^/@\s{}$]{1,500}@"
 )
 """How keys of well-known services, JSON web tokens and private keys begin, and a URL with a password."""
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Steps, position
+from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Steps
 from search.space.space import Params, Space
 
 Item = TypeVar("Item")
@@ -70,7 +70,7 @@ def _drawn(parameter: Parameter, random: Random) -> JsonValue:
 
 def _perturbed(parameter: Parameter, value: JsonValue, factors: Sequence[float], random: Random) -> JsonValue:
     if isinstance(parameter, CategoricalParameter):
-        index = position(parameter.choices, value)
+        index = parameter.position(value)
         if index is None:
             return _drawn(parameter, random)
         index += _one_of((-1, 1), random)

@@ -6,18 +6,16 @@ show it as it is; a text that is a number stays one.
 
 import csv
 import io
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from search.reported_numbers import is_decimal
 from service.api.views.trials import TrialView
 from service.store.tables import ExperimentRow
 from service.store.trials.trial_values import constraint_names, objective_names
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With the full-width forms of the first four, which some spreadsheets take for them."""
-
-NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
 def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
@@ -64,7 +62,7 @@ def _unlike(others: Sequence[str], names: Sequence[str], kind: str) -> list[str]
 
 def _harmless(cell: Any) -> Any:
     """Return the cell so that no spreadsheet takes it for a formula."""
-    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not NUMBER.fullmatch(cell)
+    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not is_decimal(cell)
     return f"'{cell}" if is_formula else cell
 
 

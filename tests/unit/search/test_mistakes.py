@@ -5,7 +5,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
-from search.mistakes import parse
+from search.mistakes import MAX_LISTED, listed, parse
 
 
 class Part(BaseModel):
@@ -31,3 +31,9 @@ class Whole(BaseModel):
 def test_a_mistake_is_in_the_words_of_the_user(given: object, mistake: str) -> None:
     _, mistakes = parse(TypeAdapter(Whole), given)
     assert [str(one) for one in mistakes] == [mistake]
+
+
+def test_of_many_names_the_first_ones_are_listed() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    assert listed(range(MAX_LISTED + 1)).endswith(f"{MAX_LISTED - 1}, …")
+    assert listed(range(MAX_LISTED)).endswith(f"{MAX_LISTED - 1}")

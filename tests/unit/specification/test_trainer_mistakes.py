@@ -57,6 +57,9 @@ def test_trainers_that_are_right(trainer: dict[str, Any]) -> None:
     assert mistakes(trainer) == {}
 
 
+NESTED = "(?P<a>" + "(?:" * 990 + ")" * 991
+
+
 @pytest.mark.parametrize(
     ("trainer", "path", "says"),
     [
@@ -89,6 +92,9 @@ def test_trainers_that_are_right(trainer: dict[str, Any]) -> None:
         (command("{config.steps}"), "trainer.command.0", "the config has no 'steps'"),
         (command("a", "{params.momentum}"), "trainer.command.1", "{params.momentum:0}"),
         (command("a", metrics={"stdout": ["loss=("]}), "trainer.metrics.stdout.0", "no regular expression"),
+        (command("a", metrics={"stdout": [NESTED]}), "trainer.metrics.stdout.0", "no regular expression"),
+        (command("a", metrics={"stdout": [r"(?P<a>b{%s})" % ("9" * 20)]}), "trainer.metrics.stdout.0", "no regular"),
+        (command("a", metrics={"stdout": ["(?P<a>b)" * 501]}), "trainer.metrics.stdout", "at most 4,000 characters"),
         (command("a", metrics={"stdout": [r"loss=(\d)"]}), "trainer.metrics.stdout.0", "has no named group"),
         (command("a", metrics={"stdout": [r"(?P<name>\w)"]}), "trainer.metrics.stdout.0", "needs both groups"),
     ],

@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from trainer.resources import WorkerGroup
 from trainer.wire.field_types import (
@@ -133,10 +133,23 @@ class SecretSource(Message):
         return self
 
 
+MAX_PATTERN_CHARACTERS = 4_000
+"""Of all patterns of a command: the service compiles them, and a character set can take a millisecond."""
+
+
+def _bounded(patterns: Any) -> Any:
+    if (
+        isinstance(patterns, list)
+        and sum(len(one) for one in patterns if isinstance(one, str)) > MAX_PATTERN_CHARACTERS
+    ):
+        raise ValueError(f"must have at most {MAX_PATTERN_CHARACTERS:,} characters in all")
+    return patterns
+
+
 def _pattern(text: str) -> str:
     try:
         groups = re.compile(text).groupindex
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"is no regular expression of Python's: {error}") from None
     if not groups:
         raise ValueError("has no named group: name the metric, as in `loss=(?P<loss>[-+.0-9e]+)`")
@@ -148,7 +161,9 @@ def _pattern(text: str) -> str:
 class CommandMetrics(Message):
     """Where the metrics of a command come from, beside its calls of PACELINE_REPORT_URL. Only rank 0 is read."""
 
-    stdout: list[Annotated[Text, AfterValidator(_pattern)]] = Field(default_factory=list, max_length=100)
+    stdout: Annotated[list[Annotated[Text, AfterValidator(_pattern)]], BeforeValidator(_bounded)] = Field(
+        default_factory=list, max_length=100
+    )
     """regular expressions, searched for in each line of standard output; each line that matches is a report. A named
     group is a metric; the groups `name` and `value` find all pairs of a line"""
     file: Text | None = Field(default=None, min_length=1, max_length=1000)

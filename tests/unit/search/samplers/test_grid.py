@@ -134,3 +134,12 @@ def test_brute_force_tries_each_configuration_once_and_may_repeat_running_ones()
     assert propose(patient, [*over[:4], found[4], *over[5:]], 9) == found[4].params
     with pytest.raises(SpaceExhausted, match=r"all configurations of the grid \(9\)"):
         propose(patient, over, 9)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "brute_force"])
+def test_a_space_with_more_configurations_than_python_writes_in_decimal_is_walked(sampler: str) -> None:
+    space = Space.model_validate({f"x{one}": {"type": "int", "low": 0, "high": 2**53} for one in range(800)})
+    view = StudyView(study_of(space, SamplerSpec(sampler=sampler)), ())
+    first = view.propose([], 0)
+    view.update([Observation(0, first, "running")])
+    assert view.propose([], 1) != first
