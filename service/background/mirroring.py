@@ -15,7 +15,7 @@ from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.projection import CONTENDING_ENDS, BestSoFar, Projection, ProjectionInput, project
 from service.mirror.run_update import RunUpdate
-from service.mirror.trial_events import TRIAL_ENDS
+from service.mirror.trial_run import TRIAL_ENDS
 from service.store import mirrors
 from service.store.events import events_after
 from service.store.sql.database import Database

@@ -10,7 +10,7 @@ from service.mirror import descriptions, mlflow_limits
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.run_update import RunStatus, RunUpdate
-from service.mirror.trial_events import TRIAL_ENDS, apply_trial_event, changes_a_run
+from service.mirror.trial_run import TRIAL_ENDS, apply_trial_event, changes_a_run
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, TrialRow
 
 CONTENDING_ENDS = tuple(f"trial.{status}" for status in CONTENDERS)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from service.domain.placement import fits_now
+from service.domain.group_fit import fits_now
 from trainer.client.http import PROBLEM_TYPES
 from trainer.wire import (
     Answer,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.placement import waiting_for
+from service.domain.group_fit import waiting_for
 from trainer.resources import (
     Bundle,
     Room,

@@ -12,7 +12,7 @@ from search.samplers import ChosenSampler
 from service.api.views.costs import CostView
 from service.api.views.rows import View
 from service.api.views.trials import TrialView, trial_views
-from service.domain.placement import waiting_for
+from service.domain.group_fit import waiting_for
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
 from service.runtime.caches.experiment_caches import readable, spec_of, trial_counts, why_unreadable

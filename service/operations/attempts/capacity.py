@@ -6,7 +6,7 @@ from typing import Literal
 
 from sqlalchemy.orm import Session
 
-from service.domain.placement import could_fit
+from service.domain.group_fit import could_fit
 from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.runtime.caches.experiment_caches import readable, spec_of
 from service.runtime.context import Context

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 
-from service.domain.placement import fits_now
+from service.domain.group_fit import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.placement import fits, waiting_for
+from service.domain.group_fit import fits, waiting_for
 from trainer.resources import WorkerGroup
 from trainer.wire import Node, Room, Scaling, Trainer
 
