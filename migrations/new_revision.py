@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import cast
 
 from alembic import command
-from alembic.script import ScriptDirectory
+from alembic.script import Script, ScriptDirectory
 
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import config, upgrade
@@ -22,10 +23,10 @@ def main(title: str) -> None:
         with database.engine.begin() as connection:
             settings = config(connection)
             head = ScriptDirectory.from_config(settings).get_current_head() or "0"
-            revision = command.revision(settings, title, autogenerate=True, rev_id=f"{int(head) + 1:04d}")
+            made = command.revision(settings, title, autogenerate=True, rev_id=f"{int(head) + 1:04d}")
         database.close()
     for arguments in (("check", "--fix"), ("format",)):
-        subprocess.run([sys.executable, "-m", "ruff", *arguments, str(revision.path)], check=False)  # noqa: S603 - our own
+        subprocess.run([sys.executable, "-m", "ruff", *arguments, str(cast(Script, made).path)], check=False)  # noqa: S603 - our own
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ back gives these attempts other tokens, so their holders lose them.
 """
 
 import hashlib
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,7 +21,7 @@ BY_TOKEN, BY_DIGEST = "uq_attempts_lease_token", "uq_attempts_lease_digest"
 def upgrade() -> None:
     connection = op.get_bind()
     if connection.dialect.name == "sqlite":
-        raw = connection.connection.driver_connection
+        raw: Any = connection.connection.driver_connection
         raw.create_function("sha256_hex", 1, lambda token: hashlib.sha256(token.encode()).hexdigest())
         op.execute("pragma secure_delete = on")  # freed pages of the file must not keep the tokens
         op.execute("update attempts set lease_token = sha256_hex(lease_token)")
