@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from trainer.node_labels import Labels, Selector, count_placed, selector_text, selects
 
@@ -20,6 +20,9 @@ INTERNAL_PREFIXES = ("bundle_group_", "node:", "object_store_memory")
 """Ray's own bookkeeping among a node's resources: placement groups, node names, the object store."""
 
 ROUNDING_TOLERANCE = 1e-6
+
+DEFAULT_STRATEGY: Final = "PACK"
+"""Ray Train's: as few nodes as possible."""
 
 ACCELERATOR_SHARE = 0.001
 """What each worker reserves of a node's resource `accelerator_type:…`, of which Ray gives each node one."""
@@ -95,7 +98,7 @@ class WorkerGroup:
             max_workers=least if most is None else int(most),
             is_elastic=most is not None,
             worker=worker,
-            strategy=scaling.get("placement_strategy") or "PACK",
+            strategy=scaling.get("placement_strategy") or DEFAULT_STRATEGY,
             selectors=labels if isinstance(labels, list) else [labels],
             validation=bundle_of_validation(validation) if validation else None,
         )

@@ -20,13 +20,11 @@ def warnings_about_comparison(rule: Rule, problem: Problem, objectives: Sequence
     metric = compared_metric_of(rule, objectives).name
     others = [one.name for one in objectives if one.name != metric]
     if len(objectives) > 1 and others:
-        message = (
-            f"compares trials by {metric} alone: trials that are among the best by {listed(others)} may be stopped"
-        )
+        message = f"judges trials by {metric} alone: trials that are among the best by {listed(others)} may be stopped"
         yield Mistake(("early_stopping", "metric"), message)
     yield from _warnings_about_steps(rule)
     if problem.constrained:
-        message = f"compares trials by {metric} and not by constraints: the only feasible trials may be stopped"
+        message = f"judges trials by {metric} and not by constraints: the only feasible trials may be stopped"
         yield Mistake(("early_stopping", "rule"), message)
 
 

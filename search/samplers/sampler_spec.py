@@ -151,7 +151,8 @@ class SamplerSpec(JsonModel):
             return "all trials of a population start before any of them ends"
         chosen = self.chosen_for(problem)
         if not chosen.sampler.takes_priors:
-            return f"{chosen.name} proposes from a list of its own; tpe, gp, cmaes, nsga2 and random use priors"
+            others = listed(name for name, kind in SAMPLERS.items() if kind.takes_priors)
+            return f"{chosen.name} proposes from a list of its own; priors are used by {others}"
         return None
 
     def _sampler(self) -> Sampler:

@@ -56,6 +56,11 @@ from service.runtime.events.event_feeds import EventFeeds
 from service.settings import Settings
 from trainer.traces import tracing
 
+BY_METHOD = (experiments, best, importance, events, trials, trial_history, checkpoints, event_files, logs)
+"""A GET needs the role `read`, any other call `write`."""
+FOR_READERS = (replay, spaces, metrics, docs)
+"""Every call needs the role `read`, a POST too: it computes, and changes nothing."""
+
 HEAVY_IMPORTS_AFTER = 1.0
 """Seconds from the service's start to the imports of SciPy and MLflow: reports, claims and heartbeats come first."""
 
@@ -148,14 +153,12 @@ def _add_routes(app: FastAPI) -> None:
     known_query = Depends(refuse_unknown_query)
     app.include_router(attempts.router, dependencies=[known_query])
     app.include_router(agents.router)
-    for module in (experiments, best, importance, events, trials, trial_history, checkpoints, event_files, logs):
+    for module in BY_METHOD:
         app.include_router(module.router, dependencies=[Depends(needs_by_method), known_query])
-    for module in (replay, spaces):
+    for module in FOR_READERS:
         app.include_router(module.router, dependencies=[Depends(needs(Role.READ)), known_query])
     app.include_router(packages.router, dependencies=[Depends(needs_read_or_lease), known_query])
     app.include_router(health.router, dependencies=[known_query])
-    for module in (metrics, docs):
-        app.include_router(module.router, dependencies=[Depends(needs(Role.READ)), known_query])
 
 
 def _loops(context: Context) -> list[Loop]:

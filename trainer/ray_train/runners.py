@@ -21,7 +21,7 @@ from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.ray_train.trainer_kinds import BACKENDS, Backend
 from trainer.ray_train.trainer_subclasses import in_process_trainer, out_of_process_trainer
 from trainer.ray_train.warm_group import WarmGroup
-from trainer.resources import WorkerGroup, bundles_of
+from trainer.resources import DEFAULT_STRATEGY, WorkerGroup, bundles_of
 
 START_SECONDS = 60.0
 """How long a worker group waits for its resources before the attempt is given back."""
@@ -219,7 +219,7 @@ class FreshRunner:
 
         Ray's controller would wait for them, too, but in another process that cannot be cancelled meanwhile.
         """
-        strategy = plan.scaling.get("placement_strategy") or "PACK"
+        strategy = plan.scaling.get("placement_strategy") or DEFAULT_STRATEGY
         bundles = bundles_of(plan.scaling)
         group = placement_group(
             [one.resources for one in bundles],

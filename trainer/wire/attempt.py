@@ -147,7 +147,7 @@ class Outcome(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt failed. `service.domain.retry_policy` says which kinds are retried and on whose budget."""
+    """Why an attempt failed. The page "Experiments and trials" of the documents says which kinds are retried."""
 
     LOST = "lost"
     PREEMPTED = "preempted"

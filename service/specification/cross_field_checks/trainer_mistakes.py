@@ -14,7 +14,7 @@ from trainer.wire import Kind, Placeholder, SelectorMember, Trainer, placeholder
 LABEL_SELECTOR = ("trainer", "scaling", "label_selector")
 
 TORCH_KINDS = (Kind.TORCH, Kind.LIGHTNING, Kind.TRANSFORMERS)
-"""Those that Ray's `TorchTrainer` runs."""
+"""Those that Ray's `TorchTrainer` runs, by `BACKENDS` in `trainer/ray_train/trainer_kinds.py`."""
 
 
 def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:

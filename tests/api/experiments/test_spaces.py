@@ -104,8 +104,8 @@ def test_an_experiment_tries_no_forbidden_combination(service: Api) -> None:
         assert params["optimizer"] == "adamw" or params["lr"] < 0.01
 
 
-ALONE = "compares trials by accuracy alone: trials that are among the best by seconds may be stopped"
-FEASIBLE = "compares trials by accuracy and not by constraints: the only feasible trials may be stopped"
+ALONE = "judges trials by accuracy alone: trials that are among the best by seconds may be stopped"
+FEASIBLE = "judges trials by accuracy and not by constraints: the only feasible trials may be stopped"
 UNSCORED = "is not used with several objectives: a trial that early stopping ends ranks after completed ones"
 TPE = {"search": {"sampler": "tpe"}, "limits": {"max_trials": 9, "parallelism": 2}}
 SECONDS = {"metric": "seconds", "direction": "minimize"}

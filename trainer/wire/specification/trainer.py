@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from trainer.resources import WorkerGroup
+from trainer.resources import DEFAULT_STRATEGY, WorkerGroup
 from trainer.wire.field_types import (
     Amount,
     Bool,
@@ -60,7 +60,7 @@ class Scaling(Message):
     """what each worker reserves, such as `{CPU: 2}`; absent: 1 CPU, or 1 GPU"""
     accelerator_type: Text | None = Field(default=None, min_length=1, max_length=100)
     """only nodes with accelerators of this type, as Ray names them, such as `A100`"""
-    placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    placement_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = DEFAULT_STRATEGY
     """how Ray places workers on nodes"""
     label_selector: LabelSelectors | None = None
     """only nodes with these labels, such as `{zone: a}`; a list has a selector for each worker"""
