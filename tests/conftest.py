@@ -34,6 +34,10 @@ from service.settings import Settings
 from tests.documented_events import undocumented
 from tests.timeouts import PATIENCE_SECONDS
 
+ROOT = Path(__file__).parents[1]
+if not Path(app_state.__file__).is_relative_to(ROOT):
+    raise pytest.UsageError(f"{app_state.__file__} would be tested: give {ROOT} a .venv of its own (`make check`)")
+
 pytest_plugins = ["tests.garbage_collection", "tests.memory_directory", "tests.databases"]
 
 # How long an example takes, or its generation, says nothing about the search, and depends on what else runs. `make

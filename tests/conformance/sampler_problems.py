@@ -13,6 +13,17 @@ from search.space.space import Params, Space
 from search.study import Study, propose
 
 SEED = 7
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "tpe": [{"n_startup_trials": 3}, {"n_startup_trials": 3, "group": True, "constant_liar": False}],
+    "gp": [{"n_startup_trials": 3}],
+    "cmaes": [{"popsize": 4}, {"popsize": 4, "with_margin": True, "consider_pruned_trials": True}],
+    "nsga2": [{"population_size": 4}, {"population_size": 4, "crossover": "spx", "mutation": "polynomial"}],
+    "nsga3": [{"population_size": 4}],
+    "qmc": [{}, {"qmc_type": "halton", "scramble": True}],
+    "brute_force": [{}, {"avoid_premature_stop": True}],
+}
+"""What each sampler is tested with, if its defaults learn from many trials only, or it has ways of its own."""
+
 NUMBERS = {
     "lr": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
     "width": {"type": "int", "low": 8, "high": 512, "log": True},

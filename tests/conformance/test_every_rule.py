@@ -123,6 +123,14 @@ def test_a_decision_is_a_function_of_the_history(options: dict[str, Any]) -> Non
 
 
 @every_rule
+def test_a_rule_stops_some_trial(options: dict[str, Any]) -> None:
+    if "grace_steps" not in RULES[options["rule"]].model_fields:
+        pytest.skip("never stops a trial")
+    advice = f"the other tests would say nothing: give options in VARIANTS with which {options['rule']} stops a trial"
+    assert any(verdict.stop for _, verdict in verdicts_of(rule_of(options))), advice
+
+
+@every_rule
 def test_the_direction_decides_what_is_better(options: dict[str, Any]) -> None:
     if options["rule"] == "threshold":
         pytest.skip("its bounds have no direction")

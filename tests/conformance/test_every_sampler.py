@@ -16,17 +16,8 @@ from search.samplers.registry import OWN_SAMPLERS
 from search.samplers.sampler import Proposer, Source
 from search.space.space import Params
 from search.study import Study, StudyView, propose
-from tests.conformance.sampler_problems import PROBLEMS, SEED, changes_of, history_of
+from tests.conformance.sampler_problems import OPTIONS, PROBLEMS, SEED, changes_of, history_of
 
-OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "tpe": [{"n_startup_trials": 3}, {"n_startup_trials": 3, "group": True, "constant_liar": False}],
-    "gp": [{"n_startup_trials": 3}],
-    "cmaes": [{"popsize": 4}, {"popsize": 4, "with_margin": True, "consider_pruned_trials": True}],
-    "nsga2": [{"population_size": 4}, {"population_size": 4, "crossover": "spx", "mutation": "polynomial"}],
-    "nsga3": [{"population_size": 4}],
-    "qmc": [{}, {"qmc_type": "halton", "scramble": True}],
-    "brute_force": [{}, {"avoid_premature_stop": True}],
-}
 SLOW = {"gp": ("forbidden", "one value", "conditional")}
 """Samplers that take seconds for a proposal, with the problems that they are tested on, in `make test` alone."""
 COUNT = 12

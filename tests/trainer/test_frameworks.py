@@ -43,11 +43,12 @@ def test_trials_of_every_kind_run_in_a_row(service: FakeService, record: Path, k
     needs(kind)
     ranks, is_warm = RANKS.get(kind, 1), BACKENDS[kind.value].is_warm
     count = TRIALS if is_warm else TRIALS_IN_NEW_PROCESSES[kind]
-    code = (FUNCTIONS / f"with_{kind}.py").read_text()
+    function = FUNCTIONS / f"with_{kind}.py"
+    assert function.exists(), f"{function} must train with {kind}, as those beside it do with theirs"
     trainer = {
         "kind": kind.value,
         "entrypoint": "train:train_fn",
-        "package": service.add_package(code),
+        "package": service.add_package(function.read_text()),
         "scaling": {"num_workers": ranks},
     }
     configs = [

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import pytest
 from ray.train import ScalingConfig
 
+from service.specification.cross_field_checks.trainer_mistakes import TORCH_KINDS
 from trainer.ray_train.runners import RunPlan
 from trainer.ray_train.trainer_kinds import BACKENDS, Backend
 from trainer.wire import Kind, Trainer
@@ -30,6 +31,11 @@ def test_the_wire_accepts_it_and_names_the_known_kinds_otherwise(kind: Kind) -> 
     assert Trainer.model_validate({"kind": kind.value}).kind == kind
     with pytest.raises(ValueError, match=f"'{kind.value}'"):
         Trainer.model_validate({"kind": f"{kind.value}-2"})
+
+
+def test_the_kinds_that_take_a_torch_config_are_those_of_rays_torch_trainer() -> None:
+    of_torch = {kind for kind, backend in BACKENDS.items() if backend.trainer == "TorchTrainer"}
+    assert of_torch == set(TORCH_KINDS), "correct TORCH_KINDS, by which the service checks trainer.torch_config"
 
 
 @each_kind

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from search.early_stopping import RULES
-from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.early_stopping.rules.standalone_rules import WRAPPABLE_RULES
 from tests.unit.search.early_stopping.trials import Spec, Trials, complaints, rule_of
 
 COMMON = "metric, direction, grace_steps"
 ASHA_OPTIONS = (
     f"{COMMON}, min_step, reduction_factor, bootstrap_count, extra_count, promote, min_early_stopping_rate, max_step"
 )
-RUNG_RULES = ", ".join(["asha, hyperband, median, percentile, threshold, wilcoxon, none", *PLUGINS.kinds])
+RULES_TO_WRAP = ", ".join(WRAPPABLE_RULES)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ RUNG_RULES = ", ".join(["asha, hyperband, median, percentile, threshold, wilcoxo
         (
             {"rule": "patient", "patience": -1, "wrapped_rule": {"rule": "patient"}},
             [
-                f"early_stopping.wrapped_rule.rule: unknown rule 'patient'; available: {RUNG_RULES}",
+                f"early_stopping.wrapped_rule.rule: unknown rule 'patient'; available: {RULES_TO_WRAP}",
                 "early_stopping.patience: Input should be greater than or equal to 0",
             ],
         ),

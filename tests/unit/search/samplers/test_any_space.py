@@ -7,8 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from search.problem import Observation, Problem
-from search.samplers import SamplerSpec
+from search.samplers import SAMPLERS, SamplerSpec
 from search.study import Study, StudyView, propose
+from tests.conformance.sampler_problems import OPTIONS
 from tests.conftest import examples
 from tests.unit.search.conftest import outcome
 
@@ -17,23 +18,19 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore:Clip non-finite values"),
 ]
-EVERYTHING = [
+MORE = [
     SamplerSpec(),
-    SamplerSpec(options={"n_startup_trials": 2, "group": True}),
-    SamplerSpec(sampler="random"),
-    SamplerSpec(sampler="grid"),
-    SamplerSpec(sampler="cmaes", options={"popsize": 4}),
     SamplerSpec(sampler="cmaes", options={"popsize": 4, "with_margin": True, "n_startup_trials": 3}),
     SamplerSpec(sampler="cmaes", options={"popsize": 4, "use_separable_cma": True, "consider_pruned_trials": True}),
-    SamplerSpec(sampler="nsga2", options={"population_size": 4}),
     SamplerSpec(sampler="nsga2", options={"population_size": 4, "crossover": "undx", "mutation": "polynomial"}),
     SamplerSpec(sampler="nsga3", options={"population_size": 4, "crossover": "sbx"}),
-    SamplerSpec(sampler="qmc", options={"scramble": True}),
-    SamplerSpec(sampler="qmc", options={"qmc_type": "halton"}),
-    SamplerSpec(sampler="brute_force"),
-    SamplerSpec(sampler="brute_force", options={"avoid_premature_stop": True}),
-    SamplerSpec(sampler="auto"),
 ]
+SLOW = {"gp"}
+EVERYTHING = [
+    SamplerSpec(sampler=name, options=options)
+    for name in sorted(SAMPLERS.keys() - SLOW)
+    for options in OPTIONS.get(name, [{}])
+] + MORE
 
 
 @given(data=st.data(), sampler=st.sampled_from(EVERYTHING))

@@ -15,7 +15,7 @@ from search.space.space import Space
 @pytest.mark.parametrize(
     ("spec", "complaints"),
     [
-        ({"sampler": "annealing"}, [f"sampler: unknown sampler 'annealing'; available: {listed(SAMPLERS)}"]),
+        ({"sampler": "no_such"}, [f"sampler: unknown sampler 'no_such'; available: {listed(SAMPLERS)}"]),
         (
             {"options": {"startup": 3, "n_ei_candidates": 0}},
             [
