@@ -162,9 +162,8 @@ def _add_routes(app: FastAPI) -> None:
 
 
 def _loops(context: Context) -> list[Loop]:
-    loops = [Loop(LeaseExpiry(context))]
-    if context.settings.needs_tokens:
-        loops.append(Loop(TokenUpkeep(context), needed=False))
+    # Tokens also count where none is needed: they admit calls under another host name.
+    loops = [Loop(LeaseExpiry(context)), Loop(TokenUpkeep(context), needed=False)]
     if not context.database.is_sqlite:
         loops.append(Loop(ChangePolling(context)))
     if context.settings.mlflow_uri:

@@ -10,7 +10,7 @@ import pytest
 
 from service.domain.roles import Role
 from service.hosts import HostPattern
-from service.operations.tokens import create_token
+from service.operations.tokens import create_token, remove_token
 from service.settings import Settings
 from service.store.sql.database import Database
 from tests.conftest import Api, a_spec, changed, running
@@ -362,6 +362,19 @@ def test_a_call_that_its_token_alone_admits_may_do_no_more_than_the_token(settin
         assert service.http.post(f"/v1/experiments/{name}/pause", headers=headers | foreign).status_code == status
         assert service.http.delete(f"/v1/experiments/{name}", headers=headers | foreign).status_code == status
     assert service.get(f"/v1/experiments/{name}")["status"] == "running"
+
+
+def test_a_stream_that_its_token_alone_admits_ends_with_the_token(
+    settings: Settings, service: Api, token: dict[str, str]
+) -> None:
+    path = f"/v1/experiments/{service.create()['name']}/events"
+    headers = token | {"Host": "paceline.example"}
+    with service.http.stream("GET", path, headers=headers) as stream:
+        assert stream.status_code == 200
+        database = Database(settings.database_url)
+        remove_token(database, "alice")
+        database.close()
+        assert "event: experiment.created" in "".join(stream.iter_text())
 
 
 def test_a_holder_needs_only_its_lease(service: Api) -> None:
