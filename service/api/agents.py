@@ -4,6 +4,7 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import AfterValidator
 
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
@@ -21,7 +22,7 @@ from service.operations.attempts import claim
 from service.operations.checkpoints.experiment_deletion import take_deletion_results
 from service.runtime.events.notifier import wait_for_notification
 from service.store.agents import CONNECTED, nodes_of, page_of_agents
-from service.store.attempts import living_attempts
+from service.store.attempts import ASK_HOLDER, living_attempts
 from service.store.sql.database import database_now
 from trainer.wire import Assignment, Claim, DeletionResults, HeldAttempts, Instance
 
@@ -30,7 +31,16 @@ router = APIRouter(tags=["running trials"], route_class=Route)
 LOOK_AGAIN_SECONDS = 1.0
 """A waiting claim looks this often even without a notification: another service process may have made the change."""
 
-AgentName = Annotated[str, Path(min_length=1, max_length=200, description="the agent's name")]
+
+def _check_agent_name(name: str) -> str:
+    if name.startswith(ASK_HOLDER):
+        raise ValueError(f"must not begin with {ASK_HOLDER!r}, as the names of callers do that run trials themselves")
+    return name
+
+
+AgentName = Annotated[
+    str, AfterValidator(_check_agent_name), Path(min_length=1, max_length=200, description="the agent's name")
+]
 
 NOTHING_NOW: dict[int | str, dict[str, Any]] = {204: {"description": "Nothing to run now"}}
 

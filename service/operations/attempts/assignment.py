@@ -1,5 +1,6 @@
 """Who asks for a trial, and the message that hands an attempt to its holder; the same one for a repeated request."""
 
+import hashlib
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -25,6 +26,19 @@ class Claimant:
     holder: str
     request_id: str
     yields_to_slots: bool = False
+
+
+_AFTER = "after-"
+
+
+def id_after(attempt_id: int) -> str:
+    """The request id of a holder that ends this attempt and asks for the next trial. No caller can give it."""
+    return f"{_AFTER}{attempt_id}"
+
+
+def id_from_caller(given: str) -> str:
+    """The request id for what a caller has given, who could otherwise guess `id_after` and get a slot's lease."""
+    return hashlib.sha256(given.encode()).hexdigest() if given.startswith(_AFTER) else given
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from service.domain.group_fit import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
-from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer
+from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
 from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
 from service.runtime.caches.experiment_caches import readable, spec_of
@@ -24,7 +24,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     """Look once for a trial that fits the agent's free resources. The same request gets the same answer."""
     if message.storage_error is not None:
         return None  # a trial would train in vain
-    claimant = Claimant(agent, message.request_id, yields_to_slots=True)
+    claimant = Claimant(agent, id_from_caller(message.request_id), yields_to_slots=True)
     with context.database.read() as session:
         earlier = earlier_answer(context, session, claimant)
     if earlier is not None:
@@ -54,7 +54,8 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
                 experiment_status=experiment.status,
             )
         experiment_id = experiment.id
-        claimant = Claimant(f"{ASK_HOLDER}{experiment_id}", request_id or secrets.token_hex(16))
+        own_id = id_from_caller(request_id) if request_id else secrets.token_hex(16)
+        claimant = Claimant(f"{ASK_HOLDER}{experiment_id}", own_id)
         earlier = earlier_answer(context, session, claimant) if request_id else None
     if isinstance(earlier, AttemptEnded):
         raise WrongState(

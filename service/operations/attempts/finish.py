@@ -3,7 +3,7 @@
 import contextlib
 
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assignment import Claimant, earlier_answer
+from service.operations.attempts.assignment import Claimant, earlier_answer, id_after
 from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
 from service.operations.attempts.capacity import is_first_in_line
@@ -44,7 +44,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             elif attempt.lease_expires_at is None or attempt.outcome != message.outcome:
                 raise lease_lost(attempt)
             status = TrialStatus(leased.trial.status)  # before the trial's own next attempt may be assigned
-            claimant = Claimant(attempt.holder, f"after-{attempt.id}")
+            claimant = Claimant(attempt.holder, id_after(attempt.id))
             outcome = _try_next(context, leased, claimant, is_repeat=is_repeat) if message.next else NothingToRun()
             if was_open and experiment.end_reason:
                 stack.callback(context.holder_news.notify)

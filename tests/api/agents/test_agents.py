@@ -34,6 +34,36 @@ def test_a_claim_gives_a_trial_that_fits_and_a_repeated_request_the_same_one(ser
     assert first.assignment["trainer"]["scaling"]["num_workers"] == 2
 
 
+def test_no_request_id_of_a_claim_gets_the_lease_of_a_slot(service: Api) -> None:
+    """A slot asks for its next trial with an id of the service's own, of a form that is easy to guess."""
+    service.create(trainer=TORCH)
+    taken = [service.claim(request_id=f"after-{number}") for number in range(1, 4)]
+    first = service.claim()
+    assert first
+    following = first.finish(next=True)["next"]
+    tokens = {one.assignment["lease"]["token"] for one in taken if one}
+    for number in range(4, 20):
+        claimed = service.http.post("/v1/agents/here/claim", json={"request_id": f"after-{number}", "nodes": []})
+        assert claimed.status_code == 204
+    assert len(tokens | {following["lease"]["token"]}) == 4
+    again = service.claim(request_id="after-1")
+    assert again
+    assert taken[0]
+    assert again.assignment == taken[0].assignment
+    assert first.finish(next=True)["next"] == following
+
+
+def test_no_agent_has_the_name_of_a_caller_that_runs_trials_itself(service: Api) -> None:
+    held = service.ask(service.create()["name"], key="one")
+    assert held
+    holder = f"ask {held.assignment['experiment_id']}"
+    claim = {"request_id": "one", "nodes": []}
+    refused = service.post(f"/v1/agents/{holder}/claim", 422, json=claim)
+    [mistake] = refused["errors"]
+    assert mistake["path"] == "name"
+    assert "must not begin with 'ask '" in mistake["message"]
+
+
 def test_a_claim_waits_until_there_is_a_trial(service: Api) -> None:
     got: list[Any] = []
     waiter = threading.Thread(target=lambda: got.append(service.claim(wait_seconds=60)))

@@ -255,6 +255,21 @@ def test_a_finish_that_is_repeated_before_its_answer_gets_the_same_assignment(
     assert first == again
 
 
+def test_no_idempotency_key_gets_the_lease_of_another_caller(service: Api) -> None:
+    """A caller that asks with `finish` gives no key: the service has one of its own, which is easy to guess."""
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    tokens = {held.finish(next=True)["next"]["lease"]["token"]}
+    for number in range(1, 6):
+        asked, again = (service.ask(name, key=f"after-{number}") for _ in range(2))
+        assert asked
+        assert again
+        assert asked.assignment == again.assignment
+        tokens.add(asked.assignment["lease"]["token"])
+    assert len(tokens) == 6
+
+
 def test_the_token_of_an_ended_attempt_is_refused(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
