@@ -2,13 +2,15 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator
 
 from search.mistakes import Mistake
 from service.api.http.bodies.body_reader import JSON
 from service.api.http.bodies.document_body import MERGE_PATCH, YAML, JsonOrYaml
 from service.api.http.bodies.submission_body import SpecAndCode, Submission
+from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
 from service.api.http.openapi_errors import problems
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
@@ -18,7 +20,9 @@ from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
 from service.operations.experiments import change, control, create
 from service.operations.packages.storage import store_package
+from service.operations.packages.submitted_code import SubmittedCode, check_code
 from service.runtime.context import Context
+from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
 from service.store.experiments import page_of_experiments
 from service.store.lookup import experiment_named
@@ -44,19 +48,38 @@ _BODY = {
 }
 _CHANGES = {"schema": {"$ref": "#/components/schemas/ExperimentChanges"}}
 _CHANGE = JsonOrYaml(max_bytes=200_000)
+SMALL_CODE_BYTES = 20_000
+"""A worker process checks what is larger, because parsing code holds the interpreter."""
+
 _PATCH = {"required": True, "content": {MERGE_PATCH: _CHANGES, JSON: _CHANGES, YAML: _CHANGES}}
 
 
 @router.post(
     "", status_code=201, responses=problems(Conflict, NameTaken, TooMuchWork), openapi_extra={"requestBody": _BODY}
 )
-def create_experiment(
-    submission: SpecAndCode, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
+async def create_experiment(
+    request: Request, submission: SpecAndCode, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
 ) -> ExperimentView:
     """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
-    document = _with_package(context, submission)
-    row = create.create_experiment(context, parse_spec(document), idempotency_key)
-    response.headers["Location"] = f"/v1/experiments/{row.name}"
+    spec, code = await run_in_threadpool(_spec_and_code, context, submission, idempotency_key)
+    if code is not None and code.size > SMALL_CODE_BYTES:
+        await computed(request, context.compute, check_code, spec.trainer, code)
+    elif code is not None:
+        await run_in_threadpool(check_code, spec.trainer, code)
+    view = await run_in_threadpool(_created, context, spec, idempotency_key)
+    response.headers["Location"] = f"/v1/experiments/{view.name}"
+    return view
+
+
+def _spec_and_code(
+    context: Context, submission: Submission, key: str | None
+) -> tuple[ExperimentSpec, SubmittedCode | None]:
+    spec = parse_spec(_with_package(context, submission))
+    return spec, create.code_to_check(context, spec, key)
+
+
+def _created(context: Context, spec: ExperimentSpec, key: str | None) -> ExperimentView:
+    row = create.create_experiment(context, spec, key)
     log_context.add(experiment=row.id)
     view = _view(context, row)
     return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(create.unused_in(context, row))]})

@@ -9,16 +9,15 @@ from sqlalchemy.exc import IntegrityError
 from search.early_stopping.auto_choice import ChosenRule
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
-from service.errors import Conflict, Invalid, NameTaken, NotFound
+from service.errors import Conflict, Invalid, NameTaken
 from service.operations.early_stopping.rule_choice import announce, stored_choice
 from service.operations.experiments.warm_start import WarmStart, gather_warm_start, store_warm_start
-from service.operations.packages.entrypoint import mistakes_in_entrypoint, read_member
-from service.operations.packages.storage import find_package, unknown_package
+from service.operations.packages.storage import unknown_package
+from service.operations.packages.submitted_code import SubmittedCode, submitted_code
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import cache_spec, spec_of
 from service.runtime.context import Context
-from service.specification.cross_field_checks.dataset_mistakes import missing_files
-from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings
+from service.specification.cross_field_checks.runtime_env_mistakes import package_warnings
 from service.specification.initial_rule import initial_rule
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
@@ -27,23 +26,27 @@ from service.store.packages import hold_package
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, PackageRow
 from trainer.traces import tracing
-from trainer.wire import REQUIREMENTS_FILE, DatasetFunction
 
-DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")
-VALIDATION_FUNCTION = ("trainer", "validation", "entrypoint")
+
+def code_to_check(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> SubmittedCode | None:
+    """What `check_code` is to check before the experiment is created. None for a repeat, and for a spec without code.
+
+    Raises Conflict for a key that was used with another spec, and Invalid for a package that is not stored.
+    """
+    is_repeat = idempotency_key is not None and _created_with(context, idempotency_key, _digest(spec)) is not None
+    return None if is_repeat else submitted_code(context, spec.trainer)
 
 
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
     """Stores a running experiment, with a queued trial for each entry of `enqueue`.
 
     A repeat of a call, with the same Idempotency-Key and the same spec, returns the same experiment. Raises NameTaken,
-    Conflict for a key that was used with another spec, and Invalid for code that cannot run and for experiments in
-    `search.warm_start` that the search cannot learn from.
+    Conflict for a key that was used with another spec, and Invalid for a package that is not stored and for experiments
+    in `search.warm_start` that the search cannot learn from.
     """
-    digest = hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+    digest = _digest(spec)
     if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, digest)):
         return earlier
-    _check_code(context, spec)
     spec, chosen_rule = initial_rule(spec)
     warm_start = gather_warm_start(context, spec)
     try:
@@ -69,7 +72,7 @@ def _insert(
         if find_experiment(session, spec.name) is not None:
             raise _name_taken(spec)
         if spec.trainer.package is not None and not hold_package(session, spec.trainer.package):
-            raise _unknown_package(unknown_package(spec.trainer.package))
+            raise Invalid([Mistake(("trainer", "package"), unknown_package(spec.trainer.package).detail)])
         now = database_now(session)
         experiment = ExperimentRow(
             id=f"x-{secrets.token_hex(6)}",
@@ -97,6 +100,10 @@ def _insert(
         return experiment
 
 
+def _digest(spec: ExperimentSpec) -> str:
+    return hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
 def _created_with(context: Context, key: str, digest: str) -> ExperimentRow | None:
     with context.database.read() as session:
         experiment = find_experiment_by_key(session, key)
@@ -107,35 +114,6 @@ def _created_with(context: Context, key: str, digest: str) -> ExperimentRow | No
 
 def _name_taken(spec: ExperimentSpec) -> NameTaken:
     return NameTaken(f"an experiment named {spec.name!r} exists already; choose another name", name=spec.name)
-
-
-def _unknown_package(error: NotFound) -> Invalid:
-    return Invalid([Mistake(("trainer", "package"), error.detail)])
-
-
-def _check_code(context: Context, spec: ExperimentSpec) -> None:
-    trainer = spec.trainer
-    if trainer.package is None:
-        return
-    try:
-        package, body = find_package(context, trainer.package)
-    except NotFound as error:
-        raise _unknown_package(error) from error
-    mistakes = [*missing_files(trainer, package.files)]
-    mistakes += mistakes_in_requirements(trainer, package.files, _requirements(package, body))
-    if trainer.entrypoint is not None:
-        mistakes += mistakes_in_entrypoint(package, body, trainer.entrypoint)
-    if isinstance(trainer.datasets, DatasetFunction):
-        mistakes += mistakes_in_entrypoint(package, body, trainer.datasets.entrypoint, DATASET_FUNCTION)
-    if trainer.validation is not None:
-        validation = trainer.validation.entrypoint
-        mistakes += mistakes_in_entrypoint(package, body, validation, VALIDATION_FUNCTION, most_arguments=None)
-    if mistakes:
-        raise Invalid(mistakes)
-
-
-def _requirements(package: PackageRow, body: bytes) -> bytes | None:
-    return read_member(package, body, REQUIREMENTS_FILE) if REQUIREMENTS_FILE in package.files else None
 
 
 def unused_in(context: Context, experiment: ExperimentRow) -> list[Mistake]:

@@ -1,12 +1,9 @@
-"""Checks an entrypoint when the experiment is submitted, by reading the package without running it."""
+"""Checks an entrypoint by the syntax tree of its module."""
 
 import ast
-import io
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from search.mistakes import Mistake, Path
-from service.store.tables import PackageRow
 
 MAX_SOURCE_BYTES = 1_000_000
 """Longer files are not checked: a syntax tree takes a hundred times the size of its file."""
@@ -16,9 +13,15 @@ MAX_LISTED = 20
 TRAINING_FUNCTION = ("trainer", "entrypoint")
 
 
+def module_file(files: Sequence[str], entrypoint: str) -> str | None:
+    """The file of the entrypoint's module among those of a package, if it is there."""
+    stem = entrypoint.partition(":")[0].replace(".", "/")
+    return next((name for name in (f"{stem}.py", f"{stem}/__init__.py") if name in files), None)
+
+
 def mistakes_in_entrypoint(
-    package: PackageRow,
-    body: bytes,
+    files: Sequence[str],
+    contents: Mapping[str, bytes],
     entrypoint: str,
     path: Path = TRAINING_FUNCTION,
     *,
@@ -26,15 +29,15 @@ def mistakes_in_entrypoint(
 ) -> list[Mistake]:
     """A missing module, a syntax error, a missing function or a wrong signature; empty when the entrypoint is right.
 
-    `path`: its field in the specification. `most_arguments`: how many it may take without defaults; None: any number.
+    `contents`: of the files that entrypoints are in. `path`: its field in the specification. `most_arguments`: how many
+    it may take without defaults; None: any number.
     """
     module, function = entrypoint.split(":")
-    stem = module.replace(".", "/")
-    filename = next((name for name in (f"{stem}.py", f"{stem}/__init__.py") if name in package.files), None)
+    filename = module_file(files, entrypoint)
     if filename is None:
-        modules = ", ".join(_modules(package.files)[:MAX_LISTED]) or "no .py file"
+        modules = ", ".join(_modules(files)[:MAX_LISTED]) or "no .py file"
         return [Mistake(path, f"the package has no module {module!r}; it has: {modules}")]
-    source = read_member(package, body, filename)
+    source = contents[filename]
     if len(source) > MAX_SOURCE_BYTES:
         return []
     try:
@@ -69,14 +72,6 @@ def _mistakes_in_signature(tree: ast.Module, filename: str, function: str, path:
                 )
                 return [Mistake(path, message)]
     return []
-
-
-def read_member(package: PackageRow, body: bytes, filename: str) -> bytes:
-    """The file's content, up to one byte more than `MAX_SOURCE_BYTES`."""
-    if package.filename.endswith(".py"):
-        return body
-    with zipfile.ZipFile(io.BytesIO(body)) as archive, archive.open(filename) as file:
-        return file.read(MAX_SOURCE_BYTES + 1)
 
 
 def _names(statements: list[ast.stmt]) -> set[str]:

@@ -167,6 +167,21 @@ def test_large_packages_are_checked_in_a_worker_with_the_same_result(service: Ap
     assert created["spec"]["trainer"]["package"].startswith("sha256:")
 
 
+@on_sqlite
+@pytest.mark.parametrize(
+    ("compute_seconds", "status", "problem"), [(600, 422, "invalid"), (0.05, 503, "too-much-work")]
+)
+def test_large_code_is_checked_in_a_worker(
+    settings: Settings, compute_seconds: float, status: int, problem: str
+) -> None:
+    """Parsing takes seconds, in which no other thread of the process runs."""
+    with running(replace(settings, compute_seconds=compute_seconds)) as service:
+        package = service.post("/v1/packages", 201, params={"filename": "train.py"}, content=b"a\n" * 480_000)["id"]
+        trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": package}
+        refused = service.post("/v1/experiments", status, json=a_spec(trainer=trainer))
+    assert refused["type"] == f"urn:paceline:error:{problem}"
+
+
 def archive(files: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as zipped:

@@ -1,0 +1,79 @@
+"""Checks the code of a specification when it is submitted, by reading the package without running it."""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from search.mistakes import Mistake
+from service.errors import Invalid, NotFound
+from service.operations.packages.entrypoint import MAX_SOURCE_BYTES, mistakes_in_entrypoint, module_file
+from service.operations.packages.storage import find_package
+from service.runtime.context import Context
+from service.specification.cross_field_checks.dataset_mistakes import missing_files
+from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements
+from service.store.tables import PackageRow
+from trainer.wire import REQUIREMENTS_FILE, DatasetFunction, Trainer
+
+DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")
+VALIDATION_FUNCTION = ("trainer", "validation", "entrypoint")
+
+
+@dataclass(frozen=True)
+class SubmittedCode:
+    """What is checked of a package: the names of its files, and the content of those that the trainer names.
+
+    Of each content there is up to one byte more than `MAX_SOURCE_BYTES`.
+    """
+
+    files: list[str]
+    contents: dict[str, bytes]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.contents.values()))
+
+
+def submitted_code(context: Context, trainer: Trainer) -> SubmittedCode | None:
+    """None without a package. Raises Invalid for one that is not stored."""
+    if trainer.package is None:
+        return None
+    try:
+        package, body = find_package(context, trainer.package)
+    except NotFound as error:
+        raise Invalid([Mistake(("trainer", "package"), error.detail)]) from error
+    named = {REQUIREMENTS_FILE, *(module_file(package.files, one) for one in _entrypoints(trainer))}
+    contents = {name: _content(package, body, name) for name in package.files if name in named}
+    return SubmittedCode(package.files, contents)
+
+
+def check_code(trainer: Trainer, code: SubmittedCode) -> None:
+    """Raises Invalid. Holds the interpreter for up to three seconds for each megabyte of code."""
+    files, contents = code.files, code.contents
+    mistakes = [*missing_files(trainer, files)]
+    mistakes += mistakes_in_requirements(trainer, files, contents.get(REQUIREMENTS_FILE))
+    if trainer.entrypoint is not None:
+        mistakes += mistakes_in_entrypoint(files, contents, trainer.entrypoint)
+    if isinstance(trainer.datasets, DatasetFunction):
+        mistakes += mistakes_in_entrypoint(files, contents, trainer.datasets.entrypoint, DATASET_FUNCTION)
+    if trainer.validation is not None:
+        validation = trainer.validation.entrypoint
+        mistakes += mistakes_in_entrypoint(files, contents, validation, VALIDATION_FUNCTION, most_arguments=None)
+    if mistakes:
+        raise Invalid(mistakes)
+
+
+def _entrypoints(trainer: Trainer) -> Iterator[str]:
+    if trainer.entrypoint is not None:
+        yield trainer.entrypoint
+    if isinstance(trainer.datasets, DatasetFunction):
+        yield trainer.datasets.entrypoint
+    if trainer.validation is not None:
+        yield trainer.validation.entrypoint
+
+
+def _content(package: PackageRow, body: bytes, name: str) -> bytes:
+    if package.filename.endswith(".py"):
+        return body[: MAX_SOURCE_BYTES + 1]
+    with zipfile.ZipFile(io.BytesIO(body)) as archive, archive.open(name) as file:
+        return file.read(MAX_SOURCE_BYTES + 1)
