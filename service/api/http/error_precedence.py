@@ -22,7 +22,7 @@ async def with_error_precedence(
 ) -> Answer:
     """The answer of `call`. If the request has `mistakes`, `look_up` may raise what comes before them.
 
-    Only a missing token comes before a body that cannot be read.
+    Only a missing token comes before a body that cannot be read; for a large body also `LeaseBody`'s refusals.
     """
     try:
         return await call(request)

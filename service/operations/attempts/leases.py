@@ -106,10 +106,7 @@ def lock_leased_attempt(session: Session, trial_id: str, token: str | None) -> L
 
 def lock_attempt_by_token(session: Session, trial_id: str, token: str | None) -> LeasedAttempt:
     """Raises Unauthorized or NotFound. The attempt may have ended."""
-    attempt = attempt_by_token(session, token) if token is not None else None
-    if attempt is None or attempt.trial_id != trial_id:
-        raise _refusal(session, trial_id, token)
-    return lock_attempt(session, attempt)
+    return lock_attempt(session, check_holder(session, trial_id, token))
 
 
 def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
@@ -124,14 +121,20 @@ def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
     return leased
 
 
+def check_holder(session: Session, trial_id: str, token: str | None) -> AttemptRow:
+    """Return the attempt without a lock. It may have ended. Raises Unauthorized or NotFound."""
+    attempt = attempt_by_token(session, token) if token is not None else None
+    if attempt is None or attempt.trial_id != trial_id:
+        raise _refusal(session, trial_id, token)
+    return attempt
+
+
 def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRow:
     """Return the living attempt without a lock, for callers that change no row.
 
     Raises Unauthorized, NotFound, and LeaseLost for an attempt that has ended.
     """
-    attempt = attempt_by_token(session, token) if token else None
-    if attempt is None or attempt.trial_id != trial_id:
-        raise _refusal(session, trial_id, token)
+    attempt = check_holder(session, trial_id, token)
     if attempt.ended_at is not None:
         raise lease_lost(attempt)
     log_context.add(experiment=attempt.experiment_id, attempt=attempt.number)
@@ -154,9 +157,13 @@ def lease_lost(attempt: AttemptRow) -> LeaseLost:
     )
 
 
+def no_lease_token() -> Unauthorized:
+    return Unauthorized("send the attempt's lease token: Authorization: Bearer <token>")
+
+
 def _refusal(session: Session, trial_id: str, token: str | None) -> ServiceError:
     if token is None:
-        return Unauthorized("send the attempt's lease token: Authorization: Bearer <token>")
+        return no_lease_token()
     if session.get(TrialRow, trial_id) is None:
         return NotFound(f"there is no trial {trial_id!r}")
     return Unauthorized(f"the token is no lease of trial {trial_id}")

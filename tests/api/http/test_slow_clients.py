@@ -107,6 +107,40 @@ def test_a_body_may_take_long_if_it_arrives_steadily(strict: Api) -> None:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
+LEASE_CALLS = ["reports", "heartbeat", "logs", "finish"]
+
+
+def lease_call(trial: str, call: str, token: str | None, length: int | None) -> bytes:
+    """The header of a call; without a length, of a chunked one."""
+    lines = [f"POST /v1/trials/{trial}/{call} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"]
+    lines += ["Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"]
+    lines += [f"Authorization: Bearer {token}"] if token else []
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+@pytest.mark.parametrize("call", LEASE_CALLS)
+@pytest.mark.parametrize("sent", [b"", b"x"], ids=["nothing", "a byte"])
+def test_nothing_is_read_of_a_lease_call_without_a_token(service: Api, call: str, sent: bytes) -> None:
+    with client(service, lease_call("t-1", call, None, 3_000_000), sent) as connection:
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize("call", LEASE_CALLS)
+@pytest.mark.parametrize("chunked", [False, True], ids=["announced", "chunked"])
+def test_a_large_body_is_read_of_the_holder_only(service: Api, call: str, chunked: bool) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    begun, length = b'{"text": "' + b"x" * 30_000, None if chunked else 3_000_000
+    sent = b"%x\r\n%b\r\n" % (len(begun), begun) if chunked else begun
+    for trial, status in ((held.trial, b"401"), ("t-1", b"404")):
+        with client(service, lease_call(trial, call, "wrong", length), sent) as connection:
+            assert connection.recv(65536).startswith(b"HTTP/1.1 " + status)
+    error = {"kind": "user_error", "message": "no", "traceback": "x" * 90_000}
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": "x" * 900_000})
+    held.finish("failed", error=error)
+    held.finish("failed", error=error)
+
+
 @pytest.mark.parametrize("endless", [
     HEAD + b"X: " + b"x" * 100_000,
     HEAD + b"".join(b"X%d: x\r\n" % number for number in range(20_000)),
@@ -189,7 +223,7 @@ def test_connections_are_bounded_and_waiting_ones_make_room(settings: Settings) 
 @pytest.mark.parametrize("call", [
     b"POST /v1/experiments HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{",
     b"POST /v1/packages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nPK",
-    b"POST /v1/trials/t-1/reports HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{",
+    HEAD.replace(b"experiments", b"trials/t-1/reports") + b"Authorization: Bearer x\r\nContent-Length: 1000\r\n\r\n{",
     b"POST /v1/agents/here/claim HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{",
     HEAD.replace(b"application/json", b"multipart/form-data; boundary=x") + b"Content-Length: 99\r\n\r\n--x\r\n",
 ])  # fmt: skip

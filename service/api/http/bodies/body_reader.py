@@ -1,6 +1,6 @@
 """Reads a body after the caller is admitted, and within its limit."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -13,24 +13,37 @@ JSON = "application/json"
 MAX_BODY_BYTES = 16_000_000
 """Larger than the wire's largest message, a log chunk of a million characters that are all escaped."""
 
+SMALL_BODY_BYTES = 20_000
+"""Reports and heartbeats are smaller, but for those of many hundred values."""
+
 UNDECLARED = {"", "application/x-www-form-urlencoded", "application/octet-stream", "text/plain"}
 """What clients send for a body of which they know nothing; the second is that of `curl -d`."""
 
 
-async def read_body(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> bytes:
-    """As `read_chunks`; without a generator, because most bodies have one chunk."""
+async def read_body(
+    request: Request,
+    limit: int,
+    too_large: Callable[[], TooLarge],
+    admit: Callable[[Request], Awaitable[None]] | None = None,
+) -> bytes:
+    """As `read_chunks`; without a generator, because most bodies have one chunk.
+
+    `admit` may refuse a call that has sent more than `SMALL_BODY_BYTES` before the rest is read.
+    """
     _check_announced(request, limit, too_large)
-    chunks, read, is_whole = [], 0, False
+    body, is_whole = bytearray(), False
     while not is_whole:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        chunks.append(message.get("body", b""))
-        read += len(chunks[-1])
-        if read > limit:
+        body += message.get("body", b"")
+        if len(body) > limit:
             raise too_large()
         is_whole = not message.get("more_body", False)
-    return b"".join(chunks)
+        if admit is not None and not is_whole and len(body) > SMALL_BODY_BYTES:
+            await admit(request)
+            admit = None
+    return bytes(body)
 
 
 async def read_chunks(request: Request, limit: int, too_large: Callable[[], TooLarge]) -> AsyncGenerator[bytes, None]:

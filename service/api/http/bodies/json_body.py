@@ -14,6 +14,7 @@ from starlette.requests import Request
 from search.mistakes import mistakes_of
 from service.api.http.bodies.body_reader import (
     JSON,
+    SMALL_BODY_BYTES,
     UNDECLARED,
     body_too_large,
     content_type,
@@ -26,7 +27,6 @@ from service.runtime.context import Context
 from service.specification.json_hooks import object_of_unique_names
 
 MAX_MESSAGE_BYTES = 4_000_000
-SMALL_MESSAGE_BYTES = 20_000
 MANY_PARTS = 2_000
 """A message with more names and values is read in a thread, because the event loop would wait for it."""
 
@@ -58,15 +58,18 @@ class JsonBody(Generic[Message]):
 
     async def __call__(self, request: Request) -> Message:
         """Raises BadRequest for what is not JSON, UnsupportedMediaType, TooLarge, and Invalid with every mistake."""
-        body = await read_body(request, self._max_bytes, partial(body_too_large, self._max_bytes))
+        body = await self._read(request)
         if not body and self._absent is not None:
             return self._absent
         if not is_json(kind := content_type(request)) and kind not in UNDECLARED:
             raise unsupported(kind, JSON)
-        if len(body) > SMALL_MESSAGE_BYTES and _check_parts(body) > MANY_PARTS:
+        if len(body) > SMALL_BODY_BYTES and _check_parts(body) > MANY_PARTS:
             context: Context = request.app.state.context
             return await context.threads.reading(self._message, body)
         return self._message(body)
+
+    async def _read(self, request: Request) -> bytes:
+        return await read_body(request, self._max_bytes, partial(body_too_large, self._max_bytes))
 
     def _message(self, body: bytes) -> Message:
         try:
