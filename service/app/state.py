@@ -5,6 +5,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.datastructures import State
 
+from service.api.http.bodies.body_budget import BodyBudget
 from service.api.http.request_log import request_seconds
 from service.operations.reports.ingest import ingest_reports
 from service.runtime.computation.compute_pool import ComputePool
@@ -29,6 +30,7 @@ def new_state(settings: Settings) -> State:
         {
             "context": context,
             "reporting": GroupCommit("reporting", partial(ingest_reports, context)),
+            "body_budget": BodyBudget.of(settings.max_package_bytes),
             "loops": [],
             "registry": registry,
             "request_seconds": request_seconds(registry),

@@ -141,6 +141,25 @@ def test_a_large_body_is_read_of_the_holder_only(service: Api, call: str, chunke
     held.finish("failed", error=error)
 
 
+def test_large_bodies_that_wait_have_a_budget_together(service: Api) -> None:
+    budget = service.app.state.body_budget
+    budget.free_bytes = free = 4_000_000
+    head = HEAD + b"Content-Length: 3900000\r\n\r\n"
+    with client(service, head, b" " * 2_500_000):
+        wait_until(lambda: budget.free_bytes == free - 2_500_000)
+        with client(service, head, b" " * 2_500_000) as refused:
+            answer = refused.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b":busy" in answer
+        assert b"retry-after" in answer.lower()
+        held = service.ask(service.create()["name"])
+        assert held
+        held.report(accuracy=0.5)
+    wait_until(lambda: budget.free_bytes == free)
+    service.post("/v1/packages", 201, params={"filename": "train.py"}, content=b"#" * 3_900_000)
+    wait_until(lambda: budget.free_bytes == free)
+
+
 @pytest.mark.parametrize("endless", [
     HEAD + b"X: " + b"x" * 100_000,
     HEAD + b"".join(b"X%d: x\r\n" % number for number in range(20_000)),
