@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import ParamSpec
 
 import httpx
 import psutil
 import pytest
 
+from service.api.http.server import server_config
+from service.api.http.server.connection_watch import ConnectionLimits
 from service.settings import Settings
 from tests.conftest import Api, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until
@@ -105,6 +107,18 @@ def test_a_body_may_take_long_if_it_arrives_steadily(strict: Api) -> None:
             connection.sendall(body[start : start + 500])
             time.sleep(REQUEST_SECONDS / 4)
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@tried_again
+def test_a_large_body_may_not_take_as_long_as_its_client_likes(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_config, "ConnectionLimits", partial(ConnectionLimits, most_more_seconds=0.1))
+    head = b"POST /v1/packages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2000000\r\n\r\n"
+    with running(replace(settings, request_seconds=REQUEST_SECONDS)) as service, client(service, head) as connection:
+        connection.settimeout(20)
+        connection.sendall(b"x" * 1_000_000)
+        assert whole_answer(connection).startswith(b"HTTP/1.1 408")
 
 
 LEASE_CALLS = ["reports", "heartbeat", "logs", "finish"]

@@ -15,14 +15,15 @@ SPARE_FILES = 200
 class ConnectionLimits:
     """`request_seconds` is the time for a request's header, and again for its body.
 
-    The body gets a second more for each `min_rate` bytes that have arrived. `stall_seconds` is how long a client may
-    read nothing of an answer.
+    The body gets a second more for each `min_rate` bytes that have arrived, up to `most_more_seconds`. `stall_seconds`
+    is how long a client may read nothing of an answer.
     """
 
     most: int = 4000
     request_seconds: float = 20.0
     stall_seconds: float = 30.0
     min_rate: int = 1000
+    most_more_seconds: float = 900.0
     header_bytes: int = 64_000
 
 

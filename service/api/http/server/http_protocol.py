@@ -116,12 +116,13 @@ class HttpProtocol(HttpToolsProtocol):
         limits = self._watch.limits
         allowed = limits.request_seconds
         if not self.cycle.response_complete:
-            allowed += self._body_bytes / limits.min_rate
+            allowed += min(self._body_bytes / limits.min_rate, limits.most_more_seconds)
         if self.flow.read_paused or self.cycle.waiting_for_100_continue:  # the client waits for the service
             self._body_since = since + CHECK_SECONDS
         elif now - since > allowed:
-            rate = f"{limits.request_seconds:g} s, and a second more for each {limits.min_rate} bytes"
-            self._refuse(RequestTimeout(f"the body of the request did not arrive within {rate}"))
+            more = f"a second more for each {limits.min_rate} bytes, up to {limits.most_more_seconds:g} s more"
+            within = f"{limits.request_seconds:g} s, and {more}"
+            self._refuse(RequestTimeout(f"the body of the request did not arrive within {within}"))
 
     def _check_reader(self, since: float, now: float) -> None:
         unsent = self.transport.get_write_buffer_size()
