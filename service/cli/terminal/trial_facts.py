@@ -53,7 +53,7 @@ def _measured(one: Json) -> Iterator[tuple[str, str]]:
 
 def _attempt_facts(attempt: Json) -> Iterator[tuple[str, str]]:
     error = attempt["error"] or {}
-    outcome = ": ".join(filter(None, [attempt["outcome"] or "running", error.get("kind")]))
+    outcome = ": ".join(filter(None, [attempt["outcome"] or _progress(attempt), error.get("kind")]))
     yield f"attempt {attempt['number']}", f"{escape(outcome)}, by {escape(attempt['agent'])}"
     if attempt["resumed_from"]:
         yield "resumed from", escape(f"{attempt['resumed_from']} (step {attempt['resumed_step']})")
@@ -61,3 +61,9 @@ def _attempt_facts(attempt: Json) -> Iterator[tuple[str, str]]:
         yield "error", escape(error["message"])
     if error.get("traceback"):
         yield "traceback", escape(error["traceback"].rstrip())
+
+
+def _progress(attempt: Json) -> str:
+    """Of an attempt that has not ended. To start takes minutes where packages are installed or other trials hold GPUs."""
+    has_begun = attempt["last_report_at"] or attempt["cost"]["starting_seconds"] is not None
+    return "running" if has_begun else f"starting (claimed at {attempt['started_at']}; no sign of its function yet)"
