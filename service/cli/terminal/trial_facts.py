@@ -64,6 +64,6 @@ def _attempt_facts(attempt: Json) -> Iterator[tuple[str, str]]:
 
 
 def _progress(attempt: Json) -> str:
-    """Of an attempt that has not ended. To start takes minutes where packages are installed or other trials hold GPUs."""
+    """Of an attempt that has not ended. A start takes minutes where packages are installed."""
     has_begun = attempt["last_report_at"] or attempt["cost"]["starting_seconds"] is not None
     return "running" if has_begun else f"starting (claimed at {attempt['started_at']}; no sign of its function yet)"
