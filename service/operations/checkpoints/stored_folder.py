@@ -1,14 +1,11 @@
 """Reads folders of the storage: local directories, and those of any URI that pyarrow has a file system for."""
 
-import os
-import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from service.errors import NotFound
+from service.operations.checkpoints.local_folder import LocalFolder, absent
 from service.operations.checkpoints.tar_layout import Entry
 
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
@@ -41,25 +38,6 @@ def stored_folder(uri: str, storage: str) -> StoredFolder:
     return RemoteFolder(uri) if path is None or root is None else LocalFolder(path, root)
 
 
-class LocalFolder:
-    """Links are listed as links and never followed: code of users wrote the folder, and may not choose what is read."""
-
-    def __init__(self, path: Path, storage: Path) -> None:
-        real = path.resolve()
-        if not real.is_relative_to(storage.resolve()):
-            raise NotFound(f"{path} is a link to something outside of the storage")
-        self._path = real
-
-    def entries(self) -> list[Entry]:
-        if not self._path.is_dir():
-            raise _absent(str(self._path))
-        return sorted(_local_entries(self._path), key=lambda entry: entry.name)
-
-    def open(self, entry: Entry) -> BinaryIO:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        return os.fdopen(os.open(self._path / entry.name, flags), "rb")
-
-
 class RemoteFolder:
     def __init__(self, uri: str) -> None:
         # Heavy, and only services with a remote storage need it.
@@ -73,7 +51,7 @@ class RemoteFolder:
 
         found = self._storage.get_file_info(FileSelector(self._path, recursive=True, allow_not_found=True))
         if not found:
-            raise _absent(self._path)
+            raise absent(self._path)
         kinds = {FileType.File, FileType.Directory}
         entries = [
             Entry(
@@ -127,26 +105,3 @@ def _local_path(uri: str) -> Path | None:
     if uri.startswith("file://"):
         return Path(unquote(urlsplit(uri).path))
     return Path(uri) if uri.startswith("/") else None
-
-
-def _local_entries(top: Path) -> Iterator[Entry]:
-    def fail(error: OSError) -> None:
-        raise error
-
-    for folder, directories, files in os.walk(top, onerror=fail):
-        for path in (Path(folder, name) for name in [*directories, *files]):
-            found = path.lstat()
-            name, at = path.relative_to(top).as_posix(), found.st_mtime_ns / 1e9
-            if stat.S_ISLNK(found.st_mode):
-                yield Entry(name, modified_at=at, target=str(path.readlink()))
-            elif stat.S_ISDIR(found.st_mode):
-                yield Entry(name, modified_at=at, is_directory=True)
-            elif stat.S_ISREG(found.st_mode):
-                yield Entry(name, found.st_size, at)
-
-
-def _absent(path: str) -> NotFound:
-    return NotFound(
-        f"the service finds nothing at {path}: where workers run on other machines, the storage has to be a bucket, or "
-        "a directory that the service shares with them"
-    )

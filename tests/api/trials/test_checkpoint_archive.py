@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import tarfile
 import time
 from contextlib import closing
@@ -12,7 +13,8 @@ import httpx
 import pytest
 
 from service.operations.checkpoints import folder_archive, stored_folder
-from service.operations.checkpoints.stored_folder import LocalFolder, RemoteFolder
+from service.operations.checkpoints.local_folder import LocalFolder
+from service.operations.checkpoints.stored_folder import RemoteFolder
 from tests.conftest import Api, Held
 from tests.timeouts import wait_until
 
@@ -155,6 +157,39 @@ def test_a_file_that_changes_meanwhile_cuts_the_archive_off(
     monkeypatch.setattr(LocalFolder, "entries", then_change)
     with pytest.raises(httpx.RemoteProtocolError):
         fetched(service, held)
+
+
+def test_a_directory_that_is_exchanged_for_a_link_meanwhile_is_not_followed(
+    service: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a worker can while the service reads, to have it send what only the service may read."""
+    held, folder = saved(service)
+    secret = tmp_path / "secret"
+    shutil.copytree(folder / "model", secret)  # the same names, sizes and times
+    (secret / "weights.bin").write_bytes(b"s" * 70_000)
+    at = (folder / "model" / "weights.bin").stat().st_mtime_ns
+    os.utime(secret / "weights.bin", ns=(at, at))
+    entries = LocalFolder.entries
+
+    def then_exchange(self: LocalFolder) -> Any:
+        found = entries(self)
+        (folder / "model").rename(folder / "was")
+        (folder / "model").symlink_to(secret)
+        return found
+
+    monkeypatch.setattr(LocalFolder, "entries", then_exchange)
+    with pytest.raises(httpx.RemoteProtocolError):
+        fetched(service, held)
+
+
+def test_a_folder_above_that_becomes_a_link_is_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "storage/run/checkpoint").mkdir(parents=True)
+    (tmp_path / "secret/checkpoint/key").mkdir(parents=True)
+    folder = LocalFolder(tmp_path / "storage/run/checkpoint", tmp_path / "storage")
+    (tmp_path / "storage/run").rename(tmp_path / "was")
+    (tmp_path / "storage/run").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="run"):
+        folder.entries()
 
 
 def test_only_so_many_are_downloaded_at_once(service: Api) -> None:
