@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from trainer.slot.checkpoints.local_removal import remove_directories_except, remove_directory
 
 logger = logging.getLogger("paceline")
 
@@ -124,13 +127,19 @@ def _succeeds(one: PendingTask) -> bool:
 def delete_directory(uri: str) -> None:
     """Delete a directory, if it exists. Raises what the file system raises."""
     storage, path = FileSystem.from_uri(uri)
-    with contextlib.suppress(FileNotFoundError):
-        storage.delete_dir(path)
+    if isinstance(storage, LocalFileSystem):
+        remove_directory(Path(path))
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            storage.delete_dir(path)
 
 
 def remove_all_except(names: Collection[str], folder: str) -> None:
     """Delete the directories in the folder, a URI, that have other names. Raises what the file system raises."""
     storage, path = FileSystem.from_uri(folder)
+    if isinstance(storage, LocalFileSystem):
+        remove_directories_except(names, Path(path))
+        return
     for entry in storage.get_file_info(FileSelector(path, allow_not_found=True)):
         if entry.type is FileType.Directory and entry.base_name not in names:
             storage.delete_dir(entry.path)

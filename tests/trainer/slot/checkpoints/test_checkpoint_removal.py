@@ -1,5 +1,6 @@
 """Checkpoints that are no longer needed are removed, also those that could not be at first."""
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from tests.trainer.conftest import until
 from trainer.slot.checkpoints import checkpoint_removal
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, delete_directory, remove_all_except
 
 
 @pytest.fixture
@@ -105,3 +106,63 @@ def test_what_can_never_be_removed_is_left_after_the_last_try(storage: Path, cap
     until(lambda: caplog.text.count("could not be removed") == 3, "all tries have failed")
     remover.close(10)
     assert caplog.text.count("could not be removed") == 3
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A directory outside of the storage, with names that a run has, too."""
+    (tmp_path / "home/trial-0-attempt-1/ssh").mkdir(parents=True)
+    (tmp_path / "home/ssh").mkdir()
+    (tmp_path / "storage/x").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("link", ["storage/x", "storage/x/trial-0-attempt-1", "storage/x/trial-0-attempt-1/ssh"])
+def test_nothing_is_removed_through_a_link_that_user_code_has_put_into_the_storage(
+    tmp_path: Path, home: Path, link: str
+) -> None:
+    (tmp_path / "storage/x/trial-0-attempt-1/ssh").mkdir(parents=True)
+    (tmp_path / link).rename(tmp_path / "was")
+    (tmp_path / link).symlink_to(home)
+    before = sorted(home.rglob("*"))
+    run = tmp_path / "storage/x/trial-0-attempt-1"
+    with pytest.raises(OSError, match="link"):
+        delete_directory(f"{run}/ssh")
+    with contextlib.suppress(OSError):
+        delete_directory(str(run))
+    with contextlib.suppress(OSError):
+        remove_all_except({"other"}, str(run))
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "storage/x/trial-0-attempt-1"
+    (run / "ssh").mkdir(parents=True)
+    resolve = Path.resolve
+
+    def then_exchange(self: Path) -> Path:
+        real = resolve(self)
+        run.rename(tmp_path / "was")
+        run.symlink_to(home)
+        return real
+
+    monkeypatch.setattr(Path, "resolve", then_exchange)
+    with pytest.raises(OSError, match="trial-0-attempt-1"):
+        delete_directory(f"{run}/ssh")
+    assert (home / "ssh").exists()
+
+
+def test_the_storage_itself_may_be_reached_through_a_link(tmp_path: Path, home: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "storage/x/trial-0-attempt-1" / name).mkdir(parents=True)
+    (tmp_path / "share").symlink_to(tmp_path / "storage")
+    run = tmp_path / "share/x/trial-0-attempt-1"
+    remove_all_except({"a"}, str(run))
+    assert [one.name for one in run.iterdir()] == ["a"]
+    delete_directory(f"{run}/a")
+    delete_directory(f"file://{run}/gone")
+    delete_directory(str(run.parent))
+    assert list((tmp_path / "storage").iterdir()) == []
+    assert home.exists()
