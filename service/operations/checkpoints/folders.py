@@ -59,3 +59,17 @@ def run_folder_of(uri: str, run: str) -> str | None:
 def is_below(uri: str, folder: str) -> bool:
     """Whether the URI is that of something in the folder, also a URI."""
     return uri.startswith(f"{folder.partition('?')[0].rstrip('/')}/")
+
+
+def has_foreign_query(uri: str, storage: str) -> bool:
+    """Whether the URI would be reached in another way than the storage: a query may name the server of a bucket.
+
+    A path has no query.
+    """
+    return not uri.startswith("/") and uri.partition("?")[2] not in {"", storage.partition("?")[2]}
+
+
+def reached_as(storage: str, uri: str) -> str:
+    """The URI with the storage's query in place of its own."""
+    _, mark, query = storage.partition("?")
+    return f"{uri.partition('?')[0]}{mark}{query}"

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
 from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
-from service.operations.checkpoints.folders import is_below, run_folder_of, run_of
+from service.operations.checkpoints.folders import has_foreign_query, is_below, run_folder_of, run_of
 from service.operations.checkpoints.retention import (
     SETTLED_SECONDS,
     RetainedCheckpoint,
@@ -165,12 +165,12 @@ def remove_unneeded(context: Context, experiment_id: str) -> bool:
         if experiment is None:
             return False
         plan = plan_of(session, experiment)  # again, under the lock
-        _remove(session, experiment, plan)
+        _remove(session, experiment, plan, context.settings.storage)
     context.new_events.notify()
     return plan.is_waiting or len(plan.removed) > REMOVED_AT_ONCE
 
 
-def _remove(session: Session, experiment: ExperimentRow, plan: Plan) -> None:
+def _remove(session: Session, experiment: ExperimentRow, plan: Plan, storage: str) -> None:
     now = database_now(session)
     verdicts = [one for one in plan.verdicts if not one.is_kept][:REMOVED_AT_ONCE]
     removed = {one.checkpoint for one in verdicts}
@@ -185,7 +185,8 @@ def _remove(session: Session, experiment: ExperimentRow, plan: Plan) -> None:
         data["left_count"] = left_counts[one.checkpoint.trial]
         append_event(session, experiment, "checkpoint.removed", data, at=now, trial_id=trial_id)
     needed = (plan.needed - {one.uri for one in removed}) | {one.uri for one in left}
-    _order_deletions(session, experiment, removed, needed, now)
+    reachable = [one for one in removed if not has_foreign_query(one.uri, storage)]
+    _order_deletions(session, experiment, reachable, needed, now)
 
 
 def _order_deletions(

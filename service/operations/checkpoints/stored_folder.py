@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from service.operations.checkpoints.folders import reached_as
 from service.operations.checkpoints.local_folder import LocalFolder, absent
 from service.operations.checkpoints.tar_layout import Entry
 
@@ -33,9 +34,12 @@ class StoredFile(Protocol):
 
 
 def stored_folder(uri: str, storage: str) -> StoredFolder:
-    """`uri` is that of a folder below `storage`, the URI or path of the storage. Raises OSError and ValueError."""
+    """`uri` is that of a folder below `storage`, the URI or path of the storage. Raises OSError and ValueError.
+
+    Only the path is taken from it: it may have been reported, and may not choose to whom the service sends credentials.
+    """
     path, root = _local_path(uri), _local_path(storage)
-    return RemoteFolder(uri) if path is None or root is None else LocalFolder(path, root)
+    return RemoteFolder(reached_as(storage, uri)) if path is None or root is None else LocalFolder(path, root)
 
 
 class RemoteFolder:

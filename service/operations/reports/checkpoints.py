@@ -2,11 +2,29 @@
 
 from collections.abc import Collection, Sequence
 
+from search.mistakes import Mistake
+from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
+from service.operations.checkpoints.folders import has_foreign_query, is_below
 from service.store.checkpoints.checkpoints import checkpoint_at, count_bytes
 from service.store.events import append_event
 from service.store.tables import CheckpointRow
 from service.store.trials.trials import checkpoints_of
+from trainer.wire import Kind, Report
+
+
+def check_checkpoints(leased: LeasedAttempt, reports: Sequence[Report], storage: str) -> None:
+    """Raise Invalid for a URI by which a holder would choose to whom the service or an agent sends its credentials.
+
+    Neither opens what a caller of `kind: external` has saved elsewhere, so that may be any text.
+    """
+    is_external = leased.spec.trainer.kind is Kind.EXTERNAL
+    for uri in (report.checkpoint for report in reports if report.checkpoint is not None):
+        if has_foreign_query(uri, storage) and (is_below(uri, storage) or not is_external):
+            message = (
+                "must have no query, or that of the service's storage (PACELINE_STORAGE): it says how to reach it"
+            )
+            raise Invalid([Mistake(("checkpoint",), message)])
 
 
 def add_checkpoint(leased: LeasedAttempt, step: int, sequence: int, uri: str, size: int | None) -> list[str]:

@@ -12,7 +12,7 @@ from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
 from service.operations.early_stopping.paused_trials import has_released
-from service.operations.reports.checkpoints import add_checkpoint
+from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
 from service.store.sql.database import affects_all_calls, wait_little_for_locks
@@ -88,6 +88,7 @@ def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -
         ordered = sorted(batch.reports, key=attrgetter("sequence"))
         try:
             steps = steps_of(leased, ordered)
+            check_checkpoints(leased, ordered, context.settings.storage)
         except Invalid as invalid:
             return invalid
         leased.extend_lease(context.settings.lease_seconds)

@@ -4,18 +4,24 @@ import io
 import os
 import shutil
 import tarfile
+import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from service.operations.checkpoints import folder_archive, stored_folder
 from service.operations.checkpoints.local_folder import LocalFolder
 from service.operations.checkpoints.stored_folder import RemoteFolder
-from tests.conftest import Api, Held
+from service.settings import Settings
+from service.store.tables import CheckpointRow
+from tests.conftest import Api, Held, changed, running
 from tests.timeouts import wait_until
 
 pytestmark = pytest.mark.slow
@@ -219,6 +225,51 @@ def test_a_folder_of_any_other_file_system_is_read_in_the_same_way(service: Api)
             with closing(remote.open(entry)) as file:
                 file.seek(1)
                 assert file.read(100_000) == FILES[entry.name][1:]
+
+
+class EmptyBucket(BaseHTTPRequestHandler):
+    """A server that has nothing, and keeps the headers of the calls in the list of its class."""
+
+    calls: list[str]
+
+    def do_GET(self) -> None:
+        self.calls.append(str(self.headers))
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_HEAD = do_GET  # noqa: N815 - the library's name
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def a_bucket() -> Iterator[tuple[str, list[str]]]:
+    """The query that leads to an own server, and the calls that it gets."""
+    calls: list[str] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Bucket", (EmptyBucket,), {"calls": calls})) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"?scheme=http&endpoint_override=127.0.0.1%3A{server.server_port}", calls
+        server.shutdown()
+        thread.join()
+
+
+def test_credentials_go_to_the_server_of_the_storage_only(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for what a version has stored that took any query in a report."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "key")
+    with a_bucket() as (own, calls), a_bucket() as (other, stray_calls):
+        with running(changed(settings, storage=f"s3://bucket/checkpoints{own}")) as service:
+            held = service.ask(str(service.create()["name"]))
+            assert held
+            held.report(accuracy=0.5, checkpoint="s3://bucket/checkpoints/x")
+            with service.app.state.context.database.write() as session:
+                session.scalars(select(CheckpointRow)).one().uri += other
+            assert fetched(service, held).status_code == 404
+        assert stray_calls == []
+        assert "Credential=key/" in calls[0]
 
 
 class BusyFile(io.BytesIO):

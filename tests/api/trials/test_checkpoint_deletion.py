@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from service.settings import Settings
-from service.store.tables import AgentRow
+from service.store.tables import AgentRow, CheckpointRow
 from tests.conftest import Api, Held, running
 
 pytestmark = pytest.mark.slow
@@ -88,12 +88,23 @@ def test_folders_in_an_earlier_storage_are_deleted_too_and_nothing_else(service:
     assert held
     folder = f"{created['name']}-{created['id']}"
     run = f"{folder}/trial-0-attempt-1"
-    uris = [f"s3://old/{run}/c?region=x", "/etc", f"/data/../etc/{run}/c", f"/data/{folder}/other", f"/nas/{run}/a/b"]
+    uris = [f"s3://old/{run}/c", "/etc", f"/data/../etc/{run}/c", f"/data/{folder}/other", f"/nas/{run}/a/b"]
     for uri in uris:
         held.report(accuracy=0.5, checkpoint=uri)
     held.finish()
     delete(service, created["name"])
-    assert set(deletions(service)) == {f"{settings.storage}/{folder}", f"s3://old/{folder}?region=x"}
+    assert set(deletions(service)) == {f"{settings.storage}/{folder}", f"s3://old/{folder}"}
+
+
+def test_no_agent_is_sent_to_a_server_that_a_report_names(service: Api, settings: Settings) -> None:
+    """Reports of this version cannot; an earlier one has stored them."""
+    name = saved(service)
+    folder = folder_of(service, settings, name)
+    run = f"{folder.rpartition('/')[2]}/trial-0-attempt-1"
+    with service.app.state.context.database.write() as session:
+        session.scalars(select(CheckpointRow)).one().uri = f"s3://bucket/{run}/c?endpoint_override=elsewhere"
+    delete(service, name)
+    assert set(deletions(service)) == {folder}
 
 
 def test_the_deletions_of_an_agent_that_is_gone_are_passed_on(service: Api, settings: Settings) -> None:

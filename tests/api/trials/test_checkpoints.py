@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Api, Held
+from service.settings import Settings
+from tests.conftest import Api, Held, changed, running
 
 pytestmark = pytest.mark.slow
 
@@ -109,3 +110,35 @@ def test_only_a_checkpoint_that_exists_can_be_pinned(service: Api) -> None:
         assert f"/v1/trials/{held.trial}/checkpoints" in problem["detail"]
         change(held, -1, 422)
     assert service._call("PUT", "/v1/trials/t-0/checkpoints/1/pin", 404)["detail"]
+
+
+BUCKET = "s3://bucket/checkpoints?region=eu&endpoint_override=storage.example"
+ELSEWHERE = "?region=eu&endpoint_override=elsewhere.example"
+
+
+@pytest.mark.parametrize("kind", ["external", "torch"])
+def test_a_report_cannot_choose_the_server_of_the_storage(settings: Settings, kind: str) -> None:
+    trainer = {"kind": kind} | ({} if kind == "external" else {"entrypoint": "train:train_fn"})
+    with running(changed(settings, storage=BUCKET)) as service:
+        _, held = an_attempt(service, trainer=trainer, checkpoints={"keep": 3})
+        report = {"sequence": 0, "metrics": {}, "checkpoint": f"s3://bucket/checkpoints/x{ELSEWHERE}"}
+        answer = held.call("reports", 422, {"reports": [report]})
+        assert "PACELINE_STORAGE" in answer["errors"][0]["message"]
+        assert listed(held) == {}
+        same, none = BUCKET.replace("?", "/x?"), "s3://bucket/checkpoints/y"
+        held.report(accuracy=0.5, checkpoint=same)
+        held.report(accuracy=0.5, checkpoint=none)
+        assert set(listed(held)) == {same, none}
+
+
+def test_what_a_program_of_its_own_saves_elsewhere_may_be_any_text(settings: Settings) -> None:
+    with running(changed(settings, storage=BUCKET)) as service:
+        _, held = an_attempt(service, trainer={"kind": "external"})
+        held.report(accuracy=0.5, checkpoint=f"s3://mine/x{ELSEWHERE}")
+        assert set(listed(held)) == {f"s3://mine/x{ELSEWHERE}"}
+
+
+def test_the_name_of_a_local_checkpoint_may_have_a_question_mark(service: Api) -> None:
+    _, held = an_attempt(service, trainer={"kind": "torch", "entrypoint": "train:train_fn"})
+    held.report(accuracy=0.5, checkpoint="/saved/why?")
+    assert set(listed(held)) == {"/saved/why?"}
