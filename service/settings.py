@@ -13,7 +13,7 @@ from typing import Self
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
-from trainer.process_log.redaction import MASK, USER_OF_URL
+from trainer.process_log.redaction import MASK, without_users
 from trainer.traces import OFF, ON
 
 LEASE_KEY_FILE = "lease-key"
@@ -152,7 +152,7 @@ class Settings:
 
 def without_password(text: str) -> str:
     """A URL, or a text with URLs in it, without passwords, so that it may be shown."""
-    return re.sub(r"([?&]password)=[^&\s]+", rf"\1={MASK}", USER_OF_URL.sub("//", text))
+    return re.sub(r"([?&]password)=[^&\s]+", rf"\1={MASK}", without_users(text, "//"))
 
 
 def _hosts(text: str) -> tuple[HostPattern, ...]:

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,3 +151,21 @@ def test_a_wrong_setting_is_refused_with_what_would_be_right() -> None:
     assert LogSettings.from_env({"PACELINE_LOG_FORMAT": "JSON", "PACELINE_LOG_LEVEL": ""}) == LogSettings("json")
     with pytest.raises(BadLogSettings, match=r"PACELINE_LOG_LEVEL must be one of debug, .*, not 'loud'"):
         LogSettings.from_env({"PACELINE_LOG_LEVEL": "loud"})
+
+
+def test_a_text_line_shows_the_control_characters_of_what_it_quotes() -> None:
+    line = TextLines().format(record("POST %s: gone", "/t-\x1b[2J\x9b31m\u202e\r\u2028x", error=raised("\x1b]0;t\x07")))
+    assert r"POST /t-\x1b[2J\x9b31m\u202e\r\u2028x: gone" in line
+    assert line.endswith(r"RuntimeError: \x1b]0;t\x07")
+
+
+def test_a_message_cannot_begin_a_line_of_the_log() -> None:
+    _, second = TextLines().format(record("GET %s", "/t\n2026-01-01 00:00:00,000 INFO forged")).splitlines()
+    assert second.startswith("    2026-01-01")
+
+
+def test_a_long_text_takes_a_time_that_is_proportional_to_it() -> None:
+    began = time.process_time()
+    for text in ("//:", "//", "@", "//a:", "?key", "basic "):
+        as_json("%s", text * 30_000)
+    assert time.process_time() - began < 2
