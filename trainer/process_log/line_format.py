@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainer.process_log.context import log_context
+from trainer.process_log.control_characters import escaped
 from trainer.process_log.redaction import redacted
 
 SHOWN_IN_TEXT = ("experiment", "trial", "attempt", "rank", "request")
@@ -15,7 +16,10 @@ MAX_MESSAGE, MAX_EXCEPTION = 4_000, 10_000
 
 
 class TextLines(logging.Formatter):
-    """Ends the first line with the ids that are bound."""
+    """Ends the first line with the ids that are bound.
+
+    A message may quote what a caller has sent, so it has no control characters, and its further lines are indented.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -23,11 +27,11 @@ class TextLines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         fields = log_context.fields()
         ids = " ".join(f"{name}={_in_one_line(fields[name])}" for name in SHOWN_IN_TEXT if name in fields)
-        line = super().formatMessage(record)
+        line = super().formatMessage(record).replace("\n", "\n    ")
         return f"{line} [{ids}]" if ids else line
 
     def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
+        return escaped(redacted(super().format(record)))
 
 
 class JsonLines(logging.Formatter):

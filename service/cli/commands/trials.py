@@ -13,6 +13,7 @@ from service.cli.client import Client, path_of
 from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 from service.cli.terminal import console, terminal_tables
+from service.cli.terminal.log_output import log_output
 
 PANEL = "Trials"
 app = typer.Typer()
@@ -50,7 +51,7 @@ def logs(
     with connect(url) as client:
         number = _newest_attempt(client.trial(trial)) if follow and attempt is None else attempt
         is_empty = True
-        for text in client.logs(trial, rank, tail, number, follow=follow):
+        for text in log_output(client.logs(trial, rank, tail, number, follow=follow)):
             typer.echo(text, nl=False)
             is_empty = False
         if rank and is_empty:

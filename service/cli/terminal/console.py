@@ -4,13 +4,15 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 
+from trainer.process_log.control_characters import escaped
 from trainer.process_log.setup import writes_json
 
 logger = logging.getLogger(__name__)
@@ -19,8 +21,20 @@ EXIT_FAILED, EXIT_USAGE = 1, 2
 PIPED_WIDTH = 100_000
 """A pipe has no width of its own. No table is wrapped there: each row is one line."""
 
-out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
-err = Console(stderr=True)
+
+class SafeConsole(Console):
+    """Shows the control characters of what it prints: names and messages that the service answers are those of users.
+
+    All that a console writes is rendered here, also a live view, and what is nested in it.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=escaped(segment.text))
+
+
+out = SafeConsole(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
+err = SafeConsole(stderr=True)
 
 
 def exit_code_of(ended: dict[str, Any]) -> int:

@@ -21,9 +21,7 @@ def check_checkpoints(leased: LeasedAttempt, reports: Sequence[Report], storage:
     is_external = leased.spec.trainer.kind is Kind.EXTERNAL
     for uri in (report.checkpoint for report in reports if report.checkpoint is not None):
         if has_foreign_query(uri, storage) and (is_below(uri, storage) or not is_external):
-            message = (
-                "must have no query, or that of the service's storage (PACELINE_STORAGE): it says how to reach it"
-            )
+            message = "must have no query, or that of the service's storage (PACELINE_STORAGE): it says how to reach it"
             raise Invalid([Mistake(("checkpoint",), message)])
 
 

@@ -1,5 +1,6 @@
 """`paceline logs`: of an earlier attempt, and followed."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import httpx
 import pytest
 
 from service.cli.client import Client
+from service.cli.terminal.log_output import log_output
 from tests.unit.cli.conftest import Run, external, finish_one
 
 pytestmark = pytest.mark.slow
@@ -62,3 +64,14 @@ def test_a_rank_that_the_trial_does_not_have_is_an_error(run: Run, project: Path
     assert run("logs", trial, "--rank", "0").code == 0
     ended = run("logs", trial, "--rank", "7")
     assert (ended.code, ended.err) == (2, "error: --rank: the trial has had 1 worker, whose ranks count from 0\n")
+
+
+def test_a_log_has_its_colours_and_progress_bars_and_no_other_control_sequence(
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = finish_one(url, str(external(run, project)["name"]), {"outcome": "completed"})
+    chunks = ["10%\r\x1b[1;3", "1m100%\x1b[0m\x1b[2J\x1b[A\n", "\x1b]0;title\x07\x9b2J\u202e\t.\n", "\x1b["]
+    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter(chunks))
+    shown = "10%\r\x1b[1;31m100%\x1b[0m\n" + "\\x1b]0;title\\x07\\x9b2J\\u202e\t.\n\\x1b["
+    assert "".join(log_output(chunks)) == shown
+    assert run("logs", trial).out == re.sub("\x1b.*?m", "", shown)  # a pipe gets no colours

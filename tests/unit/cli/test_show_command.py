@@ -1,11 +1,17 @@
 """`paceline show`: of an experiment that failed, and of a trial."""
 
+import io
 import json
 from pathlib import Path
 
 import httpx
 import pytest
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
+from service.cli.terminal.console import SafeConsole
 from tests.unit.cli.conftest import Run, external, finish_one, submitted
 
 pytestmark = pytest.mark.slow
@@ -50,3 +56,27 @@ def test_an_experiment_is_shown_with_why_it_and_its_trials_failed(run: Run, proj
     shown = run("show", name).out
     assert "failed: diverged  " in shown
     assert f"traceback       {TRACEBACK}\n" in shown
+
+
+def test_names_and_messages_cannot_control_the_terminal(run: Run, project: Path, url: str) -> None:
+    hostile = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e"
+    changes = {"space": {f"x{hostile}": {"type": "float", "low": 0, "high": 1}}, "tags": {hostile: hostile}}
+    name = str(external(run, project, **changes, failures={"max_retries": 0, "max_failed_trials": 0})["name"])
+    error = {"kind": "user_error", "message": f"boom {hostile}", "traceback": f"tb {hostile}"}
+    trial = finish_one(url, name, {"outcome": "failed", "error": error})
+    for command in (("show", name), ("show", trial), ("watch", name), ("ls",), ("show", hostile)):
+        ended = run(*command)
+        printed = ended.out + ended.err
+        assert not set(printed) & {"\x1b", "\x07", "\x9b", "\u202e"}, command
+        assert r"\x1b[2J\x9b31m\u202e" in printed or command[0] in {"watch", "ls"}
+
+
+def test_a_live_view_shows_control_characters_and_moves_the_cursor_itself() -> None:
+    file = io.StringIO()
+    with Live(Text("x\x1b[2J"), console=SafeConsole(file=file, force_terminal=True, width=80)) as view:
+        view.update(Table.grid(), refresh=True)
+        view.update(Panel("y\x9b2J"), refresh=True)
+    assert r"x\x1b[2J" in file.getvalue()
+    assert r"y\x9b2J" in file.getvalue()
+    assert "\x1b[2J" not in file.getvalue()
+    assert "\x1b[?25l" in file.getvalue()
