@@ -2,7 +2,9 @@
 
 # ruff: noqa: PLC0415 - Ray is imported when such a test runs, not when tests are collected
 
+import os
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,20 @@ def test_a_node_starts_its_dashboard_by_a_function_of_services_and_lives_without
     start = source(Node.start_api_server)
     assert "self._webui_url, process_info = ray._private.services.start_api_server(" in start
     assert "if process_info is not None:" in start
+
+
+def test_no_process_of_a_node_inherits_the_settings_of_services_and_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import services
+
+    from trainer.ray_train.processes.node_start import change
+
+    kept = {"PACELINE_STACK": "tag", "PACELINE_OOM_COUNTER": "/file", "WANDB_MODE": "offline"}
+    for name, value in {**kept, "PACELINE_TOKEN": "secret", "PACELINE_DATABASE_URL": "secret"}.items():
+        monkeypatch.setenv(name, value)
+    change(SimpleNamespace(include_dashboard=True), True)
+    assert [name for name, value in os.environ.items() if value == "secret"] == []
+    assert kept.items() <= os.environ.items()
+    assert "modified_env = os.environ.copy()" in source(services.start_ray_process)
 
 
 def test_the_clusters_state_is_known_without_a_dashboard() -> None:
