@@ -63,6 +63,29 @@ def test_both_services_of_the_production_layout_differ_in_their_address_only() -
     assert first | {"environment": None} == second | {"environment": None}
 
 
+def test_user_code_in_the_production_layout_gets_no_access_to_the_service_and_its_databases() -> None:
+    base, added = (yaml.safe_load(file.read_text())["services"] for file in (FILE, PRODUCTION))
+    merged = {name: {**base.get(name, {}), **added.get(name, {})} for name in {*base, *added}}
+    given = {
+        name: {**base.get(name, {}).get("environment", {}), **added.get(name, {}).get("environment", {})}
+        for name in merged
+    }
+    assert [name for name in merged if "PACELINE_TOKEN" in given[name]] == ["agent"]
+    on_backend = {name for name, service in merged.items() if "backend" in service.get("networks", ())}
+    with_password = {name for name in merged if "POSTGRES_PASSWORD" in str(given[name])}
+    assert on_backend == with_password == {"postgres", "migrate", "mlflow-database", "mlflow", "service", "service-2"}
+    on_default = {name for name, service in merged.items() if "default" in service.get("networks", ["default"])}
+    assert on_backend & on_default == {"service", "service-2"}
+    for node in ("ray-head", "ray-worker"):
+        assert [name for name in given[node] if name.startswith("PACELINE_")] == []
+
+
+def test_the_production_layout_has_no_password_by_default_and_none_in_a_command() -> None:
+    assert "POSTGRES_PASSWORD:-" not in PRODUCTION.read_text()
+    services = yaml.safe_load(PRODUCTION.read_text())["services"].values()
+    assert [one["command"] for one in services if "PASSWORD" in str(one.get("command"))] == []
+
+
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_the_agents_health_check_finds_its_agent(service: Api) -> None:
     command = yaml.safe_load(FILE.read_text())["services"]["agent"]["healthcheck"]["test"]

@@ -81,12 +81,16 @@ class Compose:
     @contextmanager
     def cut_off(self, name: str) -> Iterator[None]:
         """The first of its containers has no network."""
-        container, network = self.containers(name)[0], f"{self.project}_default"
-        docker("network", "disconnect", network, container)
+        container = self.containers(name)[0]
+        of_each = "{{range $name, $_ := .NetworkSettings.Networks}}{{$name}} {{end}}"
+        networks = docker("inspect", "--format", of_each, container).split()
+        for network in networks:
+            docker("network", "disconnect", network, container)
         try:
             yield
         finally:
-            docker("network", "connect", "--alias", name, network, container)
+            for network in networks:
+                docker("network", "connect", "--alias", name, network, container)
 
     def left_behind(self) -> str:
         mine = f"label=com.docker.compose.project={self.project}"

@@ -10,6 +10,7 @@ STORAGE = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
 }
+PASSWORD = {"POSTGRES_PASSWORD": "of-the-tests"}
 LEASE_SECONDS = 10
 MANY = 1000
 """More trials than an experiment has when the faults are over."""
@@ -17,4 +18,5 @@ MANY = 1000
 
 def production() -> Compose:
     """With one CPU on each worker, the two workers of each trial of digits are on different nodes."""
-    return Compose(FILES, {**HELPERS, **STORAGE, "RAY_WORKER_CPUS": "1", "RAY_WORKER_MEMORY": "4g"}, SERVERS)
+    workers = {"RAY_WORKER_CPUS": "1", "RAY_WORKER_MEMORY": "4g"}
+    return Compose(FILES, {**HELPERS, **STORAGE, **PASSWORD, **workers}, SERVERS)
