@@ -15,7 +15,8 @@ from typing import BinaryIO
 from service.errors import NotFound
 from service.operations.checkpoints.tar_layout import Entry
 
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+DIRECTORY = os.O_PATH | os.O_DIRECTORY
+"""Of a folder on the way, which need not be readable."""
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 """Opening a named pipe would otherwise wait for its writer."""
 
@@ -51,7 +52,7 @@ class LocalFolder:
         while folders:
             folder = folders.pop()
             with self._opened(folder.split("/") if folder else ()) as directory:
-                for name in os.listdir(directory):  # noqa: PTH208 - a Path takes no descriptor
+                for name in _names_in(directory):
                     path = f"{folder}/{name}" if folder else name
                     entry = _entry_in(directory, name, path)
                     if entry is not None:
@@ -61,14 +62,22 @@ class LocalFolder:
     @contextmanager
     def _opened(self, folders: Iterable[str]) -> Iterator[int]:
         """The descriptor of the directory to which the names lead from this folder. Raises OSError at a link."""
-        directory = os.open(self._storage, os.O_RDONLY | os.O_DIRECTORY)
+        directory = os.open(self._storage, DIRECTORY)
         try:
             for name in (*self._path.relative_to(self._storage).parts, *folders):
-                outer, directory = directory, os.open(name, DIRECTORY, dir_fd=directory)
+                outer, directory = directory, os.open(name, DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
                 os.close(outer)
             yield directory
         finally:
             os.close(directory)
+
+
+def _names_in(directory: int) -> list[str]:
+    readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=directory)
+    try:
+        return os.listdir(readable)  # noqa: PTH208 - a Path takes no descriptor
+    finally:
+        os.close(readable)
 
 
 def _entry_in(directory: int, name: str, path: str) -> Entry | None:

@@ -10,7 +10,8 @@ from pathlib import Path
 RUN = re.compile(r"trial-\d+-attempt-\d+")
 """The name of a run's folder. It is in that of the experiment, and that one in the storage."""
 
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+"""Of a folder on the way, which need not be readable."""
 
 
 def remove_directory(path: Path) -> None:
@@ -22,7 +23,7 @@ def remove_directory(path: Path) -> None:
 def remove_directories_except(names: Collection[str], folder: Path) -> None:
     """Remove the directories in the folder that have other names. Raises OSError as `remove_directory`."""
     with contextlib.suppress(FileNotFoundError), _opened(folder, written=_written_above(folder) + 1) as opened:
-        with os.scandir(opened) as found:
+        with _readable(opened) as directory, os.scandir(directory) as found:
             unneeded = [one.name for one in found if one.name not in names and one.is_dir(follow_symlinks=False)]
         for name in unneeded:
             shutil.rmtree(name, dir_fd=opened)
@@ -40,11 +41,20 @@ def _opened(path: Path, *, written: int) -> Iterator[int]:
     real = path.resolve()
     if written and real.parts[-written:] != path.parts[-written:]:
         raise OSError(f"{path} is reached through a link, to {real}")
-    directory = os.open("/", DIRECTORY)
+    folder = os.open("/", FOLDER)
     try:
         for name in real.parts[1:]:
-            outer, directory = directory, os.open(name, DIRECTORY, dir_fd=directory)
+            outer, folder = folder, os.open(name, FOLDER, dir_fd=folder)
             os.close(outer)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _readable(folder: int) -> Iterator[int]:
+    directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+    try:
         yield directory
     finally:
         os.close(directory)

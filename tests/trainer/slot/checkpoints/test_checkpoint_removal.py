@@ -1,6 +1,8 @@
 """Checkpoints that are no longer needed are removed, also those that could not be at first."""
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 from tests.trainer.conftest import until
 from trainer.slot.checkpoints import checkpoint_removal
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, delete_directory, remove_all_except
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -166,3 +170,31 @@ def test_the_storage_itself_may_be_reached_through_a_link(tmp_path: Path, home: 
     delete_directory(str(run.parent))
     assert list((tmp_path / "storage").iterdir()) == []
     assert home.exists()
+
+
+def test_the_folders_above_the_storage_need_not_be_readable() -> None:
+    """As a home directory with the mode 711 is for others."""
+    with tempfile.TemporaryDirectory() as home:
+        checkpoint = Path(home, "storage", "mine", "trial-0-attempt-1", "old")
+        checkpoint.mkdir(parents=True)
+        with unprivileged(Path(home)):
+            remove_all_except((), str(checkpoint.parent))
+            delete_directory(str(checkpoint.parent.parent))
+        assert not checkpoint.parent.parent.exists()
+
+
+@contextlib.contextmanager
+def unprivileged(folder: Path) -> Iterator[None]:
+    """Work as a user who may enter the folder and not read it, and who owns all that is in it."""
+    is_root = os.geteuid() == 0
+    for path in [*folder.rglob("*")] if is_root else ():
+        os.chown(path, NOBODY, NOBODY)
+    folder.chmod(0o711 if is_root else 0o311)
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o700)
