@@ -36,7 +36,9 @@ def be_killed(config: dict[str, Any]) -> None:
     """The signal reaches the main thread, as one from another process does; this function has a thread of its own."""
     ray.train.report({"epoch": 1})
     if ray.train.get_context().get_world_rank() == 1:
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             read_nothing()
+        os.waitpid(child, 0)
         os.kill(os.getpid(), signal.SIGSEGV)
     time.sleep(600)

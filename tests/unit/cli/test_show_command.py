@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cli.terminal.console import SafeConsole
-from tests.unit.cli.conftest import Run, external, finish_one, submitted
+from tests.unit.cli.conftest import Run, external, finish_one, service_in_a_thread, submitted
 
 pytestmark = pytest.mark.slow
 
@@ -36,17 +36,20 @@ def test_a_trial_is_shown_with_its_attempts_and_their_errors(run: Run, project: 
     assert shown.count("attempt ") == 2
 
 
-def test_an_attempt_whose_function_was_not_called_yet_is_starting(run: Run, project: Path, url: str) -> None:
+def test_an_attempt_whose_function_was_not_called_yet_is_starting(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "train.py").write_text("def train_fn(config): ...\n")
-    name = str(submitted(run, project)["name"])
-    room = [{"free": {"CPU": 4}, "total": {"CPU": 4}}]
-    claimed = httpx.post(f"{url}/v1/agents/{name}/claim", json={"request_id": name, "nodes": room}).json()
-    shown = run("show", claimed["trial"]).out
-    assert "attempt 1  starting (claimed at " in shown
-    lease = {"Authorization": f"Bearer {claimed['lease']['token']}"}
-    begun = {"running_seconds": 1.0, "phases": {"data": 0.5}}
-    httpx.post(f"{url}/v1/trials/{claimed['trial']}/heartbeat", json=begun, headers=lease).raise_for_status()
-    assert f"attempt 1  running, by {name}\n" in run("show", claimed["trial"]).out
+    room = {"free": {"CPU": 4}, "total": {"CPU": 4}}
+    with service_in_a_thread(project / "data") as url:  # its agent would take the trials of other tests
+        monkeypatch.setenv("PACELINE_URL", url)
+        submitted(run, project)
+        claim = httpx.post(f"{url}/v1/agents/here/claim", json={"request_id": "1", "nodes": [room]}).json()
+        assert "attempt 1  starting (claimed at " in run("show", claim["trial"]).out
+        lease = {"Authorization": f"Bearer {claim['lease']['token']}"}
+        begun = {"running_seconds": 1.0, "phases": {"data": 0.5}}
+        httpx.post(f"{url}/v1/trials/{claim['trial']}/heartbeat", json=begun, headers=lease).raise_for_status()
+        assert "attempt 1  running, by here\n" in run("show", claim["trial"]).out
 
 
 def test_an_experiment_is_shown_with_why_it_and_its_trials_failed(run: Run, project: Path, url: str) -> None:
@@ -71,7 +74,8 @@ def test_names_and_messages_cannot_control_the_terminal(run: Run, project: Path,
         assert r"\x1b[2J\x9b31m\u202e" in printed or command[0] in {"watch", "ls"}
 
 
-def test_a_live_view_shows_control_characters_and_moves_the_cursor_itself() -> None:
+def test_a_live_view_shows_control_characters_and_moves_the_cursor_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     file = io.StringIO()
     with Live(Text("x\x1b[2J"), console=SafeConsole(file=file, force_terminal=True, width=80)) as view:
         view.update(Table.grid(), refresh=True)
