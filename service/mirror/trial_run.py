@@ -15,6 +15,7 @@ TRIAL_ENDS: Mapping[str, RunStatus] = {
     "trial.failed": "FAILED",
     "trial.stopped": "KILLED",
 }
+NONE = "none"
 _DECISION_TAGS = {
     "rule": "rule",
     "reason": "reason",
@@ -97,6 +98,8 @@ def _paused(update: RunUpdate, event: EventRow) -> None:
 def _ended(update: RunUpdate, event: EventRow) -> None:
     status = event.kind.removeprefix("trial.")
     update.set_tags(status=status, reason=event.data.get("reason"), last_step=event.data.get("step"))
+    if status == "failed":  # by its values, perhaps, as one that diverged: then its attempt has not failed
+        update.set_tags(**{"failure.kind": event.data.get("kind"), "failure.message": event.data.get("reason")})
     if event.data.get("feasible") is not None:
         update.set_tags(feasible="yes" if event.data["feasible"] else "no")
     update.describe(descriptions.trial_end(status, event.data))
@@ -113,7 +116,9 @@ def _exploited(update: RunUpdate, event: EventRow) -> None:
 
 def _decision(update: RunUpdate, event: EventRow) -> None:
     update.set_tags(decision=event.data.get("decision"))
-    update.set_tags(**{f"decision.{tag}": event.data.get(name) for name, tag in _DECISION_TAGS.items()})
+    facts = {f"decision.{tag}": event.data.get(name) for name, tag in _DECISION_TAGS.items()}
+    # Otherwise the cutoff of an earlier decision would stand beside this one's value.
+    update.set_tags(**{tag: NONE if fact is None else fact for tag, fact in facts.items()})
 
 
 def _checkpoint(update: RunUpdate, event: EventRow) -> None:

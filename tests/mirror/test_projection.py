@@ -81,6 +81,27 @@ def test_a_run_that_goes_on_loses_the_failure_of_the_attempt_before() -> None:
     assert [tags[name] for name in names] == ["", "", ""]
 
 
+def test_a_trial_that_failed_by_its_values_has_the_kind_of_its_failure() -> None:
+    """Its attempt has only stopped."""
+    events = [
+        event(1, "trial.running", attempt=1, agent="here"),
+        event(2, "attempt.ended", attempt=1, outcome="stopped"),
+        event(3, "trial.failed", step=3, reason="diverged: loss is NaN"),
+    ]
+    events[-1].data["kind"] = "diverged"
+    tags = project(ProjectionInput(experiment(), {"t-0": trial()}), events).runs[RunKey("t-0")].tags
+    assert (tags["paceline.failure.kind"], tags["paceline.failure.message"]) == ("diverged", "diverged: loss is NaN")
+
+
+def test_a_decision_without_a_cutoff_does_not_keep_that_of_the_one_before() -> None:
+    events = [
+        event(1, "decision", decision="continue", rule="asha", milestone=1, value=0.4, cutoff=0.5),
+        event(2, "decision", decision="pause", rule="asha", milestone=3, value=0.3, cutoff=None),
+    ]
+    tags = project(ProjectionInput(experiment(), {"t-0": trial()}), events).runs[RunKey("t-0")].tags
+    assert (tags["paceline.decision.rung"], tags["paceline.decision.cutoff"]) == ("3", "none")
+
+
 def test_a_paused_trial_has_a_scheduled_run() -> None:
     events = [
         event(1, "trial.running", attempt=1, agent="here"),
