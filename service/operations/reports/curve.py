@@ -38,9 +38,22 @@ def steps_of(leased: LeasedAttempt, reports: Sequence[Report]) -> dict[int, int]
     for report in reports:
         if report.sequence not in steps:
             is_repeat = report.sequence < leased.attempt.next_sequence
-            stored = _stored_step(leased, report) if is_repeat else None
-            steps[report.sequence] = _step_of(leased, report) if stored is None else stored
+            stored = _stored_point(leased, report.sequence) if is_repeat else None
+            if stored is not None:
+                _check_repeat(leased, report, stored)
+            steps[report.sequence] = _step_of(leased, report) if stored is None else stored.step
     return steps
+
+
+def _check_repeat(leased: LeasedAttempt, report: Report, stored: ReportRow) -> None:
+    """Raise Invalid for other metrics than those of the newest report, whose number their caller has not counted up.
+
+    Of an older report it is unknown: later ones may have been merged into its point.
+    """
+    following = leased.attempt.next_sequence
+    if report.sequence == following - 1 and _storable(report.metrics) != stored.metrics:
+        earlier = f"{report.sequence} is the number of an earlier report with other metrics"
+        raise Invalid([Mistake(("sequence",), f"{earlier}; the next one is {following}")])
 
 
 def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
@@ -142,11 +155,11 @@ def _check_targets(leased: LeasedAttempt) -> None:
         begin_ending(leased.session, leased.experiment, EndReason.TARGET_REACHED, leased.now, detail)
 
 
-def _stored_step(leased: LeasedAttempt, report: Report) -> int | None:
-    query = select(ReportRow.step).where(
+def _stored_point(leased: LeasedAttempt, sequence: int) -> ReportRow | None:
+    query = select(ReportRow).where(
         ReportRow.trial_id == leased.trial.id,
         ReportRow.attempt == leased.attempt.number,
-        ReportRow.sequence == report.sequence,
+        ReportRow.sequence == sequence,
     )
     return leased.session.scalar(query)
 

@@ -98,6 +98,28 @@ def test_a_report_sent_again_with_its_checkpoint_adds_the_checkpoint(service: Ap
     assert [(one["uri"], one["step"]) for one in checkpoints] == [("/store/one", 1)]
 
 
+def test_a_report_under_the_number_of_the_one_before_is_refused_if_its_metrics_differ(service: Api) -> None:
+    """As of a caller that does not count its reports: it would be told that all is well."""
+    held = service.ask(service.create()["name"])
+    assert held
+    wide: dict[str, Any] = {
+        "accuracy": 1e23,
+        "tiny": 5e-324,
+        "count": 2**60,
+        "text": "a\x00b",
+        "nested": {"x": [1, 2.5, None]},
+    }
+    for _ in range(2):
+        held.sequence = 0
+        held.report(**wide)
+    held.sequence = 0
+    problem = held.report(422, accuracy=0.5)
+    assert "0 is the number of an earlier report with other metrics; the next one is 1" in str(problem)
+    held.sequence = 1
+    held.report(accuracy=0.5)
+    assert held.shown()["values"] == {"accuracy": 0.5}
+
+
 def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
     held = service.ask(service.create(checkpoints={"keep": 2})["name"])
     assert held
