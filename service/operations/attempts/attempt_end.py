@@ -110,7 +110,7 @@ def _reported(leased: LeasedAttempt) -> str:
     reports = reports_of(leased.session, leased.trial.id, after_step=-1, limit=20)
     names = sorted({name for report in reports for name in report.metrics})
     if names:
-        return f"it reported: {', '.join(names)}"
+        return f"it reported: {', '.join(names)}. Report the objective under its name, or submit with another name"
     runs_function = leased.spec.trainer.kind not in (Kind.COMMAND, Kind.EXTERNAL)
     return f"it reported nothing{HOW_TO_REPORT if runs_function else ''}"
 

@@ -64,14 +64,29 @@ def _modules(files: Sequence[str]) -> list[str]:
 def _mistakes_in_signature(tree: ast.Module, filename: str, function: str, path: Path) -> list[Mistake]:
     """The function is called with the configuration, or without arguments."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            needed = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
-            if needed > 1:
-                message = (
-                    f"{filename}: {function} must take one argument, the configuration, or none; it takes {needed}"
-                )
-                return [Mistake(path, message)]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == function:
+            flaw = _flaw_in(node)
+            return [] if flaw is None else [Mistake(path, f"{filename}: {function} {flaw}")]
     return []
+
+
+def _flaw_in(node: ast.FunctionDef | ast.ClassDef) -> str | None:
+    if isinstance(node, ast.ClassDef):
+        return "is a class, and must be a function"
+    if _yields(node):
+        return "is a generator, because it has a yield, and must be a plain function"
+    needed = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)
+    return f"must take one argument, the configuration, or none; it takes {needed}" if needed > 1 else None
+
+
+def _yields(function: ast.FunctionDef) -> bool:
+    left: list[ast.AST] = [*function.body]
+    for node in left:
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            left += ast.iter_child_nodes(node)
+    return False
 
 
 def _names(statements: list[ast.stmt]) -> set[str]:

@@ -204,6 +204,22 @@ def test_what_datasets_name_is_looked_for_in_the_package(service: Api) -> None:
     assert "must take one argument, the configuration" in two_arguments["message"]
 
 
+@pytest.mark.parametrize(
+    ("code", "flaw"),
+    [
+        (b"class train_fn:\n    def __init__(self, config): pass\n", "is a class, and must be a function"),
+        (b"def train_fn(config):\n    for x in (1, 2):\n        yield x\n", "is a generator, because it has a yield"),
+        (b"def train_fn(config):\n    def batches():\n        yield 1\n    list(batches())\n", None),
+    ],
+    ids=["class", "generator", "inner generator"],
+)
+def test_what_ray_train_would_not_call_as_a_function_is_refused(service: Api, code: bytes, flaw: str | None) -> None:
+    package = service.post("/v1/packages", 201, content=code, params={"filename": "train.py"})["id"]
+    spec = a_spec(trainer={"entrypoint": "train:train_fn", "package": package})
+    answer = service.post("/v1/experiments", 201 if flaw is None else 422, json=spec)
+    assert flaw is None or flaw in answer["errors"][0]["message"]
+
+
 def test_a_requirements_file_is_mentioned_when_it_is_not_used(service: Api) -> None:
     package = service.post("/v1/packages", 201, content=zipped(("train.py", TRAIN), ("requirements.txt", b"emoji\n")))
     trainer = {"entrypoint": "train:train_fn", "package": package["id"]}

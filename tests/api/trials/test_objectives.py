@@ -15,6 +15,8 @@ pytestmark = pytest.mark.slow
 TWO = [{"metric": "loss", "direction": "minimize"}, {"metric": "accuracy", "direction": "maximize"}]
 SMALL = [{"metric": "size", "max": 10}]
 
+ADVICE = "Report the objective under its name, or submit with another name"
+
 
 def ran(service: Api, experiment: str, **metrics: Any) -> dict[str, Any]:
     """A trial that reports once and completes."""
@@ -60,7 +62,7 @@ def test_a_trial_of_one_objective_shows_its_value_by_name_and_alone(service: Api
 def test_a_trial_that_lacks_one_of_the_objectives_fails_as_silent(service: Api) -> None:
     shown = ran(service, service.create(objectives=TWO)["name"], loss=0.5, other=1)
     assert (shown["status"], shown["failure_kind"]) == ("failed", "silent")
-    assert shown["reason"] == "ended without ever reporting 'accuracy'; it reported: loss, other"
+    assert shown["reason"] == f"ended without ever reporting 'accuracy'; it reported: loss, other. {ADVICE}"
 
 
 def test_any_objective_may_diverge(service: Api) -> None:

@@ -12,6 +12,8 @@ from tests.conftest import Api
 
 pytestmark = pytest.mark.slow
 
+ADVICE = "Report the objective under its name, or submit with another name"
+
 
 def test_a_trial_that_never_reported_the_objective_fails_as_silent(service: Api) -> None:
     held = service.ask(service.create()["name"])
@@ -20,7 +22,7 @@ def test_a_trial_that_never_reported_the_objective_fails_as_silent(service: Api)
     held.finish()
     shown = held.shown()
     assert (shown["status"], shown["failure_kind"]) == ("failed", "silent")
-    assert shown["reason"] == "ended without ever reporting 'accuracy'; it reported: acc"
+    assert shown["reason"] == f"ended without ever reporting 'accuracy'; it reported: acc. {ADVICE}"
 
 
 @pytest.mark.parametrize(
