@@ -15,6 +15,7 @@ from service.api.http.routes import Route, refuse_unknown_query
 from service.api.http.security.access import needs
 from service.api.http.security.revocation import check_not_revoked, revocation_of
 from service.api.views.agents import AgentView
+from service.domain.attempt_holders import ASK_HOLDER, is_caller
 from service.domain.roles import Role
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.agents import lost_attempts, registration
@@ -22,7 +23,7 @@ from service.operations.attempts import claim
 from service.operations.checkpoints.experiment_deletion import take_deletion_results
 from service.runtime.events.notifier import wait_for_notification
 from service.store.agents import CONNECTED, nodes_of, page_of_agents
-from service.store.attempts import ASK_HOLDER, living_attempts
+from service.store.attempts import living_attempts
 from service.store.sql.database import database_now
 from trainer.wire import Assignment, Claim, DeletionResults, HeldAttempts, Instance
 
@@ -33,7 +34,7 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 def _check_agent_name(name: str) -> str:
-    if name.startswith(ASK_HOLDER):
+    if is_caller(name):
         raise ValueError(f"must not begin with {ASK_HOLDER!r}, as the names of callers do that run trials themselves")
     return name
 

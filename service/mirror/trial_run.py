@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from service.domain.attempt_holders import describe_holder
 from service.mirror import descriptions
 from service.mirror.run_update import RunStatus, RunUpdate
-from service.store.attempts import describe_holder
 from service.store.tables import EventRow
 
 # A pruned trial is FINISHED, because MLflow's UI shows KILLED like a failure.

@@ -15,15 +15,6 @@ from service.store.sql.database import clock_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind, Outcome
 
-ASK_HOLDER = "ask "
-"""The prefix of the holder's name when a caller runs a trial itself, without an agent."""
-
-
-def describe_holder(holder: str) -> str:
-    """The holder of an attempt in words."""
-    return "the external caller" if holder.startswith(ASK_HOLDER) else f"agent {holder!r}"
-
-
 _IS_LAST = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow.attempt_count)
 
 

@@ -1,6 +1,7 @@
 """Commands that submit experiments and show them: submit, watch, ls, show, best."""
 
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +86,7 @@ def show(
     with connect(url) as client:
         if is_trial_id(target):
             one = client.trial(target)
-            console.print_result(one, trial_facts.trial(one), as_json=as_json)
+            console.print_result(one, trial_facts.trial(one, datetime.now(UTC)), as_json=as_json)
             return
         found = client.experiment(target)
         trials = list(client.trials(found["id"]))

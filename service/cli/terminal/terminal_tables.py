@@ -35,7 +35,7 @@ def experiment(one: Json, its_trials: Iterable[Json]) -> RenderableType:
 def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
     yield "experiment", f"{escape(one['name'])} ({one['id']})"
     why = ": ".join(filter(None, [one.get("end_reason"), one.get("end_detail")]))
-    yield "status", f"{status(one)} {escape(f'({why})') if why else ''}"
+    yield "status", f"{_ending(one) or status(one)} {escape(f'({why})') if why else ''}"
     if one.get("traceback"):
         yield "traceback", escape(shortened_traceback(one["traceback"]))
     if one.get("waiting_for"):
@@ -51,6 +51,14 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
         yield "MLflow's error", escape(one["mlflow_error"])
     for warning in one.get("warnings", ()):
         yield "warning", escape(f"{warning['path']}: {warning['message']}")
+
+
+def _ending(one: Json) -> str | None:
+    """Of an experiment that has an end reason while its last trials run; otherwise None."""
+    left = one["counts"].get("running", 0)
+    if not one.get("ending") or not left:
+        return None
+    return f"[yellow]ending:[/yellow] {counted(left, 'trial')} still {'runs' if left == 1 else 'run'}"
 
 
 def chosen(one: Json) -> Iterator[tuple[str, str]]:

@@ -1,21 +1,36 @@
 """One trial for the terminal: what it is, how it went, and each of its attempts with its error."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
+from service.cli.terminal.attempt_facts import attempt_facts
 from service.cli.terminal.terminal_tables import number, status
 from service.cli.terminal.text_layout import facts
 from service.cli.terminal.value_texts import parameters
 from service.domain import cost_summary
 
+SOURCES = {
+    "start_up": "drawn before the sampler's model starts",
+    "model": "proposed by the sampler's model",
+    "grid": "the next of the grid",
+    "sequence": "the next of the quasi-random sequence",
+    "random": "drawn at random",
+    "prior": "drawn from the priors",
+    "incumbent": "close to the best trial so far",
+    "warm_start": "learned from an earlier experiment",
+    "user": "given by a user",
+}
+"""The values of a trial's `source` in words."""
+
 Json = dict[str, Any]
 
 
-def trial(one: Json) -> RenderableType:
-    attempts = [part for attempt in one["attempts"] for part in ("", facts(_attempt_facts(attempt)))]
+def trial(one: Json, now: datetime) -> RenderableType:
+    attempts = [part for attempt in one["attempts"] for part in ("", facts(attempt_facts(attempt, now)))]
     return Group(facts(_facts(one)), *attempts)
 
 
@@ -39,7 +54,8 @@ def _source(one: Json) -> str:
     """Where the params come from; `source` is missing in a trial of an earlier version."""
     if one["confirms"] is not None:
         return f"trial {one['confirms']}, to confirm it with seed {one['seed']}"
-    return one["source"] or str(one["origin"])
+    source = one["source"] or str(one["origin"])
+    return SOURCES.get(source, source)
 
 
 def _measured(one: Json) -> Iterator[tuple[str, str]]:
@@ -49,21 +65,3 @@ def _measured(one: Json) -> Iterator[tuple[str, str]]:
         yield escape(name), number(value)
     if one["feasible"] is False:
         yield "constraints", "[red]broken[/red]"
-
-
-def _attempt_facts(attempt: Json) -> Iterator[tuple[str, str]]:
-    error = attempt["error"] or {}
-    outcome = ": ".join(filter(None, [attempt["outcome"] or _progress(attempt), error.get("kind")]))
-    yield f"attempt {attempt['number']}", f"{escape(outcome)}, by {escape(attempt['agent'])}"
-    if attempt["resumed_from"]:
-        yield "resumed from", escape(f"{attempt['resumed_from']} (step {attempt['resumed_step']})")
-    if error:
-        yield "error", escape(error["message"])
-    if error.get("traceback"):
-        yield "traceback", escape(error["traceback"].rstrip())
-
-
-def _progress(attempt: Json) -> str:
-    """Of an attempt that has not ended. A start takes minutes where packages are installed."""
-    has_begun = attempt["last_report_at"] or attempt["cost"]["starting_seconds"] is not None
-    return "running" if has_begun else f"starting (claimed at {attempt['started_at']}; no sign of its function yet)"

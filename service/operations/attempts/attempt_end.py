@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from service.domain.attempt_holders import is_caller
 from service.domain.retry_policy import Retry, counted_failures, decide_retry
 from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
 from service.operations.attempts.attempt_cost import add_to_sums
@@ -14,7 +15,7 @@ from service.operations.early_stopping.rule_choice import choose_after_trial
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import move_trial
 from service.runtime.search_view.objective_values import broken_constraints, missing_objectives
-from service.store.attempts import ASK_HOLDER, attempts_of
+from service.store.attempts import attempts_of
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored
 from service.store.tables import TrialRow
@@ -87,7 +88,7 @@ def _may_have_begun(leased: LeasedAttempt, lease_seconds: float) -> bool:
     attempt = leased.attempt
     first_lease = attempt.started_at + timedelta(seconds=lease_seconds)
     is_extended = attempt.lease_expires_at is None or attempt.lease_expires_at > first_lease
-    return is_extended or attempt.last_report_at is not None or attempt.holder.startswith(ASK_HOLDER)
+    return is_extended or attempt.last_report_at is not None or is_caller(attempt.holder)
 
 
 def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> Failure | None:

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 
+from service.domain.attempt_holders import ASK_HOLDER
 from service.domain.group_fit import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
@@ -12,7 +13,6 @@ from service.operations.attempts.capacity import COUNTED, startable
 from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
 from service.runtime.caches.experiment_caches import readable, spec_of
 from service.runtime.context import Context
-from service.store.attempts import ASK_HOLDER
 from service.store.experiments import experiments_with, startable_experiment_ids
 from service.store.lookup import experiment_named
 from service.store.trials.trials import counts_of_all

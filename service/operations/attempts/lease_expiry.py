@@ -13,6 +13,7 @@ from typing import TypeVar
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from service.domain.attempt_holders import describe_holder
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.attempts.attempt_end import end_as_lost, revoke_lease
 from service.operations.attempts.leases import LeasedAttempt, lock_attempt
@@ -24,7 +25,7 @@ from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
-from service.store.attempts import describe_holder, expired_attempts, living_attempts
+from service.store.attempts import expired_attempts, living_attempts
 from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
 from service.store.service_processes import advertised_urls, last_seen, reachable_since, register
 from service.store.sql.database import database_now

@@ -6,8 +6,8 @@ They count from the first line of the training function, so that the start of wo
 from dataclasses import dataclass
 from datetime import datetime
 
+from service.domain.attempt_holders import is_caller
 from service.specification.models import LimitsSpec
-from service.store.attempts import ASK_HOLDER
 from service.store.tables import AttemptRow
 
 
@@ -26,7 +26,7 @@ def function_began_at(attempt: AttemptRow) -> datetime | None:
     """
     if attempt.began_at is not None:
         return attempt.began_at
-    return attempt.started_at if attempt.holder.startswith(ASK_HOLDER) else None
+    return attempt.started_at if is_caller(attempt.holder) else None
 
 
 def out_of_time(limits: LimitsSpec, seconds: float, tolerance: float = 0.0) -> OutOfTime | None:

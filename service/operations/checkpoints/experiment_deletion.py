@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from sqlalchemy.orm import Session
 
+from service.domain.attempt_holders import is_caller
 from service.operations.checkpoints.folders import experiment_folder, has_foreign_query, uri_below
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.store.attempts import ASK_HOLDER, holders_of
+from service.store.attempts import holders_of
 from service.store.checkpoints.checkpoint_deletions import add_deletions, deletions_for, note_failure, remove_deletions
 from service.store.checkpoints.donated_checkpoints import known_checkpoints
 from service.store.sql.database import database_now
@@ -24,7 +25,7 @@ def schedule_deletion(session: Session, experiment: ExperimentRow, storage: str)
     """Have the agents that ran the experiment delete its folders. Those of `kind: external` are their holders' own."""
     if spec_of(experiment).trainer.kind is Kind.EXTERNAL:
         return
-    agents = [holder for holder in holders_of(session, experiment.id) if not holder.startswith(ASK_HOLDER)]
+    agents = [holder for holder in holders_of(session, experiment.id) if not is_caller(holder)]
     add_deletions(session, agents, sorted(set(_folders(session, experiment, storage))), database_now(session))
 
 

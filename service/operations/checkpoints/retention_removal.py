@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
+from service.domain.attempt_holders import is_caller
 from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
 from service.operations.checkpoints.folders import has_foreign_query, is_below, run_folder_of, run_of
 from service.operations.checkpoints.retention import (
@@ -21,7 +22,6 @@ from service.operations.checkpoints.retention import (
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import CheckpointsSpec
-from service.store.attempts import ASK_HOLDER
 from service.store.checkpoints.checkpoint_deletions import add_deletions
 from service.store.checkpoints.checkpoints import (
     RankedTrial,
@@ -132,7 +132,7 @@ def _saved(session: Session, experiment: ExperimentRow) -> list[RetainedCheckpoi
 
     def agent_of(row: CheckpointRow, number: int, holder: str | None) -> str | None:
         by_slot = run_folder_of(row.uri, run_of(experiment, number, row.attempt)) is not None
-        return holder if by_slot and not is_external and holder and not holder.startswith(ASK_HOLDER) else None
+        return holder if by_slot and not is_external and holder and not is_caller(holder) else None
 
     return [
         RetainedCheckpoint(

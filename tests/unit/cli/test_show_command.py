@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from service.cli.terminal.console import SafeConsole
+from service.cli.terminal.trial_facts import SOURCES
 from tests.unit.cli.conftest import Run, external, finish_one, service_in_a_thread, submitted
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def test_a_trial_is_shown_with_its_attempts_and_their_errors(run: Run, project: 
     shown = run("show", trial).out
     assert f"0 ({trial}) of {found['experiment_id']}" in shown
     assert f"parameters  lr={found['params']['lr']}\n" in shown
-    assert f"source      {found['source']}\n" in shown
+    assert f"source      {SOURCES[found['source']]}\n" in shown
     assert "checkpoint  /data/1 (step 2)\n" in shown
     for line in ("failed: user_error\n", "step        2\n", "loss        0.5\n", "/data/1 (step 1)\n", TRACEBACK):
         assert line in shown
@@ -45,11 +46,22 @@ def test_an_attempt_whose_function_was_not_called_yet_is_starting(
         monkeypatch.setenv("PACELINE_URL", url)
         submitted(run, project)
         claim = httpx.post(f"{url}/v1/agents/here/claim", json={"request_id": "1", "nodes": [room]}).json()
-        assert "attempt 1  starting (claimed at " in run("show", claim["trial"]).out
+        shown = run("show", claim["trial"]).out
+        assert "attempt 1  starting for " in shown
+        assert " s, on agent here: its workers have not called the training function yet" in shown
         lease = {"Authorization": f"Bearer {claim['lease']['token']}"}
         begun = {"running_seconds": 1.0, "phases": {"data": 0.5}}
         httpx.post(f"{url}/v1/trials/{claim['trial']}/heartbeat", json=begun, headers=lease).raise_for_status()
-        assert "attempt 1  running, by here\n" in run("show", claim["trial"]).out
+        shown = run("show", claim["trial"]).out
+        assert "attempt 1  running for " in shown
+        assert " s, no report yet, on agent here\n" in shown
+
+
+def test_an_experiment_that_is_ending_says_how_many_trials_still_run(run: Run, project: Path, url: str) -> None:
+    name = str(external(run, project)["name"])
+    httpx.post(f"{url}/v1/experiments/{name}/ask").raise_for_status()
+    httpx.post(f"{url}/v1/experiments/{name}/stop").raise_for_status()
+    assert "ending: 1 trial still runs (user: a user stopped it)\n" in run("show", name).out
 
 
 def test_an_experiment_is_shown_with_why_it_and_its_trials_failed(run: Run, project: Path, url: str) -> None:
