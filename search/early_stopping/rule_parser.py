@@ -1,7 +1,7 @@
 """The parser of a rule in an experiment's spec, which reports all mistakes together."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Union
 
 from pydantic import (
@@ -17,24 +17,11 @@ from pydantic import (
 from search.early_stopping.rule import Rule
 from search.field_descriptions import field_descriptions
 from search.fields_of_later_versions import without_unused
-from search.mistakes import MISSING, Mistake, instead_of, listed, parse, refuse
+from search.mistakes import MISSING, Mistake, instead_of, parse, refuse, shortened
+from search.names_elsewhere import NO_RULE_OPTIONS, RULE_OPTIONS, RULES, called_here
 from search.plugins import is_accepted
 
 log = logging.getLogger(__name__)
-
-NAMES_ELSEWHERE = {
-    "grace_period": "min_step",
-    "min_resource": "min_step",
-    "max_t": "max_step",
-    "max_resource": "max_step",
-    "mode": "direction",
-}
-"""Options of Ray Tune's and Optuna's rules, by the name that they have here."""
-NOT_HERE = {
-    "brackets": "is not an option here: {rule: hyperband} has several brackets, which follow from max_step",
-    "time_attr": "is called step_metric here, at the top of the specification",
-}
-"""Options of Ray Tune's rules that no rule has here."""
 
 
 class Missing(Rule):
@@ -57,10 +44,14 @@ def one_of(rules: Mapping[str, type[Rule]], broken: Mapping[str, str]) -> Any:
         if is_accepted("early_stopping", validation) and isinstance(given, Mapping):
             return stored(given)
         if not isinstance(given, Mapping):
-            refuse("EarlyStoppingSpec", [Mistake((), "must be an object such as {rule: asha}")], given)
+            refuse(
+                "EarlyStoppingSpec",
+                [Mistake((), f"must be an object such as {{rule: {_example(given, rules)}}}")],
+                given,
+            )
         rule = given.get("rule", "none")
         if not isinstance(rule, str) or rule not in rules:
-            unknown = broken.get(str(rule), f"unknown rule '{rule}'; available: {listed(rules)}")
+            unknown = broken.get(str(rule)) or _unknown_rule(str(rule), [*rules])
             refuse("EarlyStoppingSpec", [Mistake(("rule",), unknown)], given)
         parsed, mistakes = parse(adapter, {"rule": "none", **given}, tags=rules)
         refuse("EarlyStoppingSpec", [_with_known_options(mistake, rules[rule], rule) for mistake in mistakes], given)
@@ -90,6 +81,20 @@ def _with_known_options(mistake: Mistake, model: type[Rule], rule: str) -> Mista
 
 
 def _instead_of(name: str, options: Sequence[str], rule: str) -> str:
-    if (ours := NAMES_ELSEWHERE.get(name)) in options:
+    ours = next((one for one in RULE_OPTIONS.get(name, ()) if one in options), None)
+    if ours is not None:
         return f"is called {ours} here"
-    return NOT_HERE.get(name) or f"unknown option; {instead_of(name, options, f'the options of {rule}')}"
+    return NO_RULE_OPTIONS.get(name) or f"unknown option; {instead_of(name, options, f'the options of {rule}')}"
+
+
+def _example(given: Any, rules: Collection[str]) -> str:
+    """The rule that a text in place of an object means, or one that suits most."""
+    if not isinstance(given, str):
+        return "asha"
+    return given if given in rules else called_here(given, RULES, rules) or "asha"
+
+
+def _unknown_rule(name: str, rules: Sequence[str]) -> str:
+    meant = called_here(name, RULES, rules)
+    advice = f"did you mean {meant}?" if meant else instead_of(name, rules, "available")
+    return f"unknown rule '{shortened(name)}'; {advice}"

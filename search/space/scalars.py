@@ -8,13 +8,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 SCALAR_TYPES = "a string, a number, true, false or null"
+NO_SCALAR = f"must be {SCALAR_TYPES}"
 
 
 def _a_scalar(value: Any) -> Any:
     finite = not isinstance(value, float) or math.isfinite(value)
     if value is None or (isinstance(value, str | int | float) and finite):
         return value
-    raise ValueError(f"must be {SCALAR_TYPES}")
+    raise ValueError(NO_SCALAR)
 
 
 Scalar = Annotated[str | int | float | bool | None, BeforeValidator(_a_scalar)]

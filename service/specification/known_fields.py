@@ -19,7 +19,14 @@ def with_known_fields(mistake: Mistake, known: Sequence[str]) -> Mistake:
     """
     if not known or mistake.message != UNKNOWN:
         return mistake
+    if len(mistake.path) == 1 and (places := places_of(str(mistake.path[0]))):
+        return Mistake(mistake.path, f"{UNKNOWN}; did you mean {' or '.join(places)}?")
     return Mistake(mistake.path, f"{UNKNOWN}; {instead_of(str(mistake.path[-1]), known, 'known here')}")
+
+
+def places_of(name: str) -> list[str]:
+    """The fields of this name in the parts of a specification, such as `limits.max_trials`."""
+    return [f"{part}.{name}" for part in ExperimentSpec.model_fields if name in known_fields((part,), {})]
 
 
 def known_fields(parent: Path, document: Any) -> list[str]:

@@ -13,6 +13,7 @@ from search.space.narrowed_space import mistakes_in_narrowing, without_dead_bran
 from search.space.space import Space
 from service.errors import Invalid
 from service.specification.documents import check_values
+from service.specification.known_fields import places_of
 from service.specification.models import ConfirmSpec, ExperimentSpec
 from service.specification.parser import parse_spec
 
@@ -65,6 +66,9 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
 
 
 def _why_not_changeable(name: str) -> str:
+    meant = [place for place in places_of(name) if place.partition(".")[0] in CHANGEABLE]
+    if name not in ExperimentSpec.model_fields and meant:
+        return f"is unknown; did you mean {' or '.join(meant)}?"
     what = "cannot be changed after the submission" if name in ExperimentSpec.model_fields else "is unknown"
     return f"{what}; these fields can be changed: {_changeable()}"
 

@@ -26,10 +26,10 @@ from search.early_stopping.compared_metric import ComparedMetric, compared_metri
 from search.early_stopping.comparison_warnings import warnings_about_comparison
 from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.json_types import JsonModel
-from search.mistakes import Mistake, refuse, shortened
+from search.mistakes import Mistake, refuse
 from search.plugins import STORED
 from search.problem import Direction, Problem
-from search.samplers import SamplerSpec
+from search.samplers import SAMPLERS, SamplerSpec, sampler_meant
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
@@ -204,7 +204,8 @@ class ExperimentSpec(SpecPart):
     @classmethod
     def _search_is_an_object(cls, given: Any) -> Any:
         if isinstance(given, str):
-            raise ValueError(f"must be {AUTO}, or an object such as {{sampler: {shortened(given)}}}")  # noqa: TRY004
+            example = given if given in SAMPLERS else sampler_meant(given) or "tpe"
+            raise ValueError(f"must be {AUTO}, or an object such as {{sampler: {example}}}")  # noqa: TRY004
         return given
 
     @field_validator("space")

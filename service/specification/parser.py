@@ -10,6 +10,7 @@ from service.errors import MAX_MISTAKES, Invalid
 from service.specification.cross_field_checks.dataset_mistakes import in_users_words
 from service.specification.cross_field_checks.runtime_env_mistakes import with_reason
 from service.specification.cross_field_checks.trainer_mistakes import without_selector_member
+from service.specification.hints_from_context import with_context
 from service.specification.known_fields import known_fields, with_known_fields
 from service.specification.models import ExperimentSpec
 from service.specification.ray_train_fields import with_ray_trains_name
@@ -28,7 +29,7 @@ def parse_spec(document: Any, accepted: Accepted | None = None) -> ExperimentSpe
         raise Invalid([Mistake((), "must be an object with name, space, objectives, …")])
     spec, mistakes = parse(_SPEC, document, context=accepted)
     if spec is None:
-        found = [_in_users_words(mistake) for mistake in mistakes[:MAX_MISTAKES]]
+        found = [with_context(_in_users_words(mistake), document) for mistake in mistakes[:MAX_MISTAKES]]
         shown = [with_known_fields(mistake, known_fields(mistake.path[:-1], document)) for mistake in found]
         raise Invalid([with_hint(mistake, document) for mistake in shown], len(mistakes) - len(shown))
     return spec

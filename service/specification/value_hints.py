@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 from search.mistakes import NO_LIST, NO_OBJECT, NO_TEXT, Mistake, Path
+from search.space.scalars import NO_SCALAR
 from service.specification.cross_field_checks.entrypoint_names import as_module, file_mistake
 from service.specification.number_hints import as_json_number
 from service.specification.path_patterns import ANY, item_at, matches
@@ -46,6 +47,8 @@ _LISTS: Mapping[Path, str] = {
     ("enqueue",): "[{lr: 0.01}]",
     ("trainer", "command"): "[python, train.py]",
 }
+_EXAMPLES = {NO_OBJECT: _OBJECTS, NO_LIST: _LISTS}
+_NAMED_CHOICES = "give each choice a name, such as small, and look its value up in the training function"
 
 
 def with_hint(mistake: Mistake, document: Any) -> Mistake:
@@ -60,10 +63,12 @@ def _message(mistake: Mistake, value: Any) -> str | None:
         case message if message == NO_TEXT:
             is_scalar = isinstance(value, bool | int | float)
             return f"{NO_TEXT}: write {json.dumps(json.dumps(value))}" if is_scalar else None
-        case message if message == NO_OBJECT:
-            return _with_example(message, mistake.path, _OBJECTS)
-        case message if message == NO_LIST:
-            return _with_example(message, mistake.path, _LISTS)
+        case message if message in _EXAMPLES:
+            return _with_example(message, mistake.path, _EXAMPLES[message])
+        case message if message == NO_SCALAR and matches(("space", ANY, "choices", ANY), mistake.path):
+            return (
+                f"{NO_SCALAR}: give each choice a name, such as small, and look its value up in the training function"
+            )
         case message if message == NO_ENTRYPOINT:
             module = as_module(value) if isinstance(value, str) else None
             return module and file_mistake(module)

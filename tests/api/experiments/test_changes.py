@@ -109,6 +109,8 @@ def test_refused_changes_name_the_fields_that_can_change(service: Api) -> None:
     for word in ("limits", "tags", "early_stopping", "space (only narrower)"):
         assert word in by_path["config"]
     assert by_path["bogus"].startswith("is unknown; these fields can be changed: ")
+    misplaced = patched(service, name, 422, max_trials=3)["errors"]
+    assert misplaced == [{"path": "max_trials", "message": "is unknown; did you mean limits.max_trials?"}]
     assert changes(service, name) == []
     assert patched(service, name, 422, limits={"max_trails": 5})["errors"][0]["path"] == "limits.max_trails"
     mistaken: tuple[Any, ...] = ([], 1, "limits")

@@ -1,9 +1,16 @@
 """An unknown field is answered with the one that is meant, or with those that exist at its place."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import optuna
 import pytest
 
+from search.early_stopping import RULES
+from search.names_elsewhere import NO_RULE_OPTIONS, RULE_OPTIONS, called_here
+from search.names_elsewhere import RULES as RULE_NAMES
+from search.names_elsewhere import SAMPLERS as SAMPLER_NAMES
+from search.samplers import SAMPLERS
 from service.errors import Invalid
 from service.specification.known_fields import known_fields
 from service.specification.parser import parse_spec
@@ -15,6 +22,8 @@ SPEC: dict[str, Any] = a_spec(
     constraints=[{"metric": "size", "max": 5}],
     limits={"no_improvement": {"trials": 3}},
 )
+WITHOUT_COUNTERPART = {"BaseSampler", "BaseGASampler", "PartialFixedSampler", "BasePruner"}
+CLASSES_OF_OPTUNA = {*optuna.samplers.__all__, *optuna.pruners.__all__} - WITHOUT_COUNTERPART
 
 
 def mistakes(**fields: Any) -> dict[str, str]:
@@ -74,12 +83,98 @@ def test_the_known_fields_are_those_of_the_object_at_the_place(parent: tuple[str
             "early_stopping.brackets",
             "is not an option here: {rule: hyperband} has several brackets, which follow from max_step",
         ),
+        (
+            {"early_stopping": {"rule": "median", "grace_period": 9}},
+            "early_stopping.grace_period",
+            "is called n_warmup_steps here",
+        ),
+        (
+            {"early_stopping": {"rule": "pbt", "quantile_fraction": 0.2}},
+            "early_stopping.quantile_fraction",
+            "is called quantile here",
+        ),
+        ({"early_stopping": {"type": "asha"}}, "early_stopping.type", "is called rule here, as in {rule: asha}"),
+        ({"num_samples": 9}, "num_samples", "is called limits.max_trials here"),
+        ({"metric": "y"}, "metric", "is part of objectives here, as in [{metric: loss, direction: minimize}]"),
+        ({"limits": {"n_jobs": 2}}, "limits.n_jobs", "is called parallelism here"),
+        ({"failures": {"max_failures": 2}}, "failures.max_failures", "is called max_retries here"),
+        ({"space": {"x": {**FLOAT, "q": 0.1}}}, "space.x.q", "is called step here"),
+        ({"entrypoint": "train:f"}, "entrypoint", "unknown field; did you mean trainer.entrypoint?"),
+        (
+            {"search": {"n_startup_trials": 3}},
+            "search.n_startup_trials",
+            "is an option of tpe: write it under search.options",
+        ),
+        (
+            {"search": {"sampler": "random", "n_startup_trials": 3}},
+            "search.n_startup_trials",
+            "unknown field; known here: curve_score, options, repeats, sampler, seed, warm_start",
+        ),
     ],
 )
 def test_an_unknown_field_is_answered_with_the_one_that_is_meant(
     fields: dict[str, Any], path: str, message: str
 ) -> None:
     assert mistakes(**fields)[path] == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "message"),
+    [
+        (
+            {"space": {"x": {**FLOAT, "type": "loguniform"}}},
+            "space.x.type",
+            "must be one of 'float', 'int', 'categorical', not 'loguniform': write {type: float, log: true}",
+        ),
+        (
+            {"space": {"x": {"grid_search": [1, 2]}}},
+            "space.x.type",
+            "is required: in place of grid_search write {type: categorical, choices: […]}, and search: {sampler: grid}",
+        ),
+        (
+            {"early_stopping": {"rule": "ASHAScheduler"}},
+            "early_stopping.rule",
+            "unknown rule 'ASHAScheduler'; did you mean asha?",
+        ),
+        (
+            {"early_stopping": {"rule": "MedianPruner"}},
+            "early_stopping.rule",
+            "unknown rule 'MedianPruner'; did you mean median?",
+        ),
+        ({"early_stopping": "median"}, "early_stopping", "must be an object such as {rule: median}"),
+        (
+            {"search": {"sampler": "NSGAIISampler"}},
+            "search.sampler",
+            "unknown sampler 'NSGAIISampler'; did you mean nsga2?",
+        ),
+        ({"search": "optuna"}, "search", "must be auto, or an object such as {sampler: tpe}"),
+        ({"search": "random"}, "search", "must be auto, or an object such as {sampler: random}"),
+        ({"search": "a\nb"}, "search", "must be auto, or an object such as {sampler: tpe}"),
+    ],
+)
+def test_a_name_of_another_tuner_is_answered_with_ours(fields: dict[str, Any], path: str, message: str) -> None:
+    assert mistakes(**fields)[path] == message
+
+
+@pytest.mark.parametrize("name", [*SAMPLERS, *RULES])
+def test_a_name_of_ours_is_no_other_tuners_name_for_another_thing(name: str) -> None:
+    names: Mapping[str, str] = SAMPLER_NAMES if name in SAMPLERS else RULE_NAMES
+    assert called_here(name, names, [*SAMPLERS, *RULES]) in (name, None)
+
+
+def test_each_sampler_and_pruner_of_optuna_is_known_by_its_class() -> None:
+    samplers = {name for name in CLASSES_OF_OPTUNA if called_here(name, SAMPLER_NAMES, [*SAMPLERS])}
+    pruners = {name for name in CLASSES_OF_OPTUNA if called_here(name, RULE_NAMES, [*RULES])}
+    assert {name for name in CLASSES_OF_OPTUNA if name.endswith("Sampler")} <= samplers
+    assert {name for name in CLASSES_OF_OPTUNA if name.endswith("Pruner")} <= pruners
+
+
+def test_what_other_tuners_names_stand_for_exists() -> None:
+    assert {*SAMPLER_NAMES.values()} <= {*SAMPLERS}
+    assert {*RULE_NAMES.values()} <= {*RULES}
+    options = {option for rule in RULES.values() for option in rule.model_fields}
+    assert {ours for meant in RULE_OPTIONS.values() for ours in meant} <= options
+    assert not {*RULE_OPTIONS, *NO_RULE_OPTIONS} & options
 
 
 def test_a_parameter_that_depends_on_itself_is_one_mistake() -> None:

@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from search.space.scalars import NO_SCALAR
 from service.errors import Invalid
 from service.specification.parser import parse_spec
 from tests.conftest import a_spec
+
+NAMED_CHOICES = "give each choice a name, such as small, and look its value up in the training function"
 
 
 def mistakes(**fields: Any) -> list[str]:
@@ -30,6 +33,10 @@ def mistakes(**fields: Any) -> list[str]:
         (
             {"trainer": {"kind": "command", "command": "python train.py"}},
             "trainer.command: must be a list, as in [python, train.py]",
+        ),
+        (
+            {"space": {"x": {"type": "categorical", "choices": [[64, 64]]}}},
+            f"space.x.choices.0: {NO_SCALAR}: {NAMED_CHOICES}",
         ),
         ({"limits": {"max_seconds": "1h"}}, "limits.max_seconds: must be a number of seconds, such as 3600"),
         ({"limits": {"max_trials": "many"}}, "limits.max_trials: must be a number, not text"),

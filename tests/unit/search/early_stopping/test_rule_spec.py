@@ -26,8 +26,8 @@ RULES_TO_WRAP = ", ".join(WRAPPABLE_RULES)
             ],
         ),
         (
-            {"rule": "mean"},
-            [f"early_stopping.rule: unknown rule 'mean'; available: {', '.join(RULES)}"],
+            {"rule": "luck"},
+            [f"early_stopping.rule: unknown rule 'luck'; available: {', '.join(RULES)}"],
         ),
         ({"min_step": 1}, ["early_stopping.min_step: unknown option; the options of none: none"]),
         ("asha", ["early_stopping: must be an object such as {rule: asha}"]),
