@@ -11,6 +11,7 @@ from service.operations.early_stopping.rule_change import RecordedMilestones, re
 from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.end_check import find_end
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending, check_not_ended
+from service.operations.experiments.limits_after_failures import limits_after_failures
 from service.operations.spec_changes import store_spec
 from service.operations.transitions import revive_experiment
 from service.runtime.caches.experiment_caches import spec_of
@@ -78,10 +79,10 @@ def _apply(
         if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
         if has_ended_search(experiment) and _is_moved(experiment, before, after, changes):
-            _continue_search(session, experiment, after, now)
+            _continue_search(session, experiment, before, after, now)
         advance_experiment(session, experiment, after, now)
     elif not _fields(changes) <= AFTER_THE_END:
-        _reopen(session, experiment, after, now)
+        _reopen(session, experiment, before, after, now)
 
 
 def _changeable_after_its_end(experiment: ExperimentRow) -> str:
@@ -94,19 +95,23 @@ def _fields(changes: list[Difference]) -> set[str]:
     return {one.field.partition(".")[0] for one in changes}
 
 
-def _reopen(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+def _reopen(
+    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
+) -> None:
     """Raises WrongState unless the new spec lifts the reason why the experiment ended and gives no other."""
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise _still_over(experiment, f", which is final; a new one can learn from its trials: {successor}")
-    if (remaining := _why_still_over(session, experiment, spec, now)) is not None:
+    if (remaining := _why_still_over(session, experiment, before, spec, now)) is not None:
         raise _ends_again(experiment, remaining)
     revive_experiment(session, experiment, at=now)
 
 
-def _continue_search(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+def _continue_search(
+    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
+) -> None:
     """Raises WrongState if the search would end again, and no more of its winners' confirmations may run either."""
-    remaining = _why_still_over(session, experiment, spec, now)
+    remaining = _why_still_over(session, experiment, before, spec, now)
     if remaining is None:
         revive_experiment(session, experiment, at=now)
     elif not _lets_confirmations_run(session, experiment, spec):
@@ -147,7 +152,9 @@ def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: E
     return are_missing and spec.limits.max_trials > experiment.trial_count
 
 
-def _why_still_over(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> str | None:
+def _why_still_over(
+    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
+) -> str | None:
     """Why the search would end again immediately, and what to change; None if it can continue."""
     if (reached := _target_reached(session, experiment, spec)) is not None:
         return f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}"
@@ -158,6 +165,10 @@ def _why_still_over(session: Session, experiment: ExperimentRow, spec: Experimen
     if end.reason is EndReason.MAX_TRIALS and spec.confirm is not None:
         least = experiment.trial_count + spec.confirm.trial_count + 1
         advice = f"; to continue it, set limits.max_trials to at least {least}: confirmations count, too"
+    if end.reason is EndReason.TOO_MANY_FAILURES and (
+        helpful := limits_after_failures(session, experiment, before, now)
+    ):
+        advice = f"; to continue it, set {helpful}"
     return f"{end.reason}: {end.detail}{advice}"
 
 

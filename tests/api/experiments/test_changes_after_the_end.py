@@ -73,9 +73,25 @@ def test_the_limit_to_change_is_named_when_all_trials_have_failed(service: Api, 
         held.fail(kind, "no room")
     problem = patched(service, name, 409, failures={"max_failed_trials": 9})
     assert "limits.max_trials is 2" in problem["detail"]
-    assert "to continue it, change " in problem["detail"]
-    assert "limits.max_trials if all of them have failed" in problem["detail"]
+    assert problem["detail"].endswith("; to continue it, set limits.max_trials to at least 3")
     assert patched(service, name, limits={"max_trials": 3})["status"] == "running"
+
+
+def test_both_limits_are_named_when_one_alone_does_not_help(service: Api) -> None:
+    name = service.create(limits={"max_trials": 1}, failures={"max_failed_trials": 0})["name"]
+    asked(service, name).fail()
+    problem = patched(service, name, 409, failures={"max_failed_trials": 9})
+    advice = "limits.max_trials to at least 2 and failures.max_failed_trials to at least 1"
+    assert problem["detail"].endswith(f"; to continue it, set {advice}")
+    changed = patched(service, name, limits={"max_trials": 2}, failures={"max_failed_trials": 1})
+    assert changed["status"] == "running"
+
+
+def test_the_limit_of_failures_is_named_when_trials_are_left(service: Api) -> None:
+    name = service.create(limits={"max_trials": 9}, failures={"max_failed_trials": 0})["name"]
+    asked(service, name).fail()
+    problem = patched(service, name, 409, limits={"max_trials": 10})
+    assert problem["detail"].endswith("; to continue it, set failures.max_failed_trials to at least 1")
 
 
 def test_what_can_still_be_changed_of_an_ending_experiment_is_named(service: Api) -> None:

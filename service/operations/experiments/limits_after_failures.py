@@ -1,0 +1,37 @@
+"""Which limits let an experiment continue that has ended because of its failures."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from service.domain.statuses import TrialStatus
+from service.operations.experiments.end_check import find_end
+from service.specification.merge_patch import changed_spec
+from service.specification.models import ExperimentSpec
+from service.store.tables import ExperimentRow
+from service.store.trials.trials import counts_by_status
+
+Patch = dict[str, dict[str, Any]]
+
+
+def limits_after_failures(
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime
+) -> str | None:
+    """The least change of the spec with which the experiment would run on, in words; None if no limit helps."""
+    for patch in _candidates(session, experiment, spec):
+        if find_end(session, experiment, changed_spec(spec, patch), now) is None:
+            fields = [(f"{part}.{name}", value) for part, limits in patch.items() for name, value in limits.items()]
+            return " and ".join(f"{field} to at least {value}" for field, value in fields)
+    return None
+
+
+def _candidates(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> Iterator[Patch]:
+    failed = counts_by_status(session, experiment.id, (TrialStatus.FAILED,))[TrialStatus.FAILED]
+    kept = spec.confirm.trial_count if spec.confirm else 0
+    more_trials: Patch = {"limits": {"max_trials": max(spec.limits.max_trials, experiment.trial_count + kept + 1)}}
+    more_failures: Patch = {"failures": {"max_failed_trials": max(spec.failures.max_failed_trials or 0, failed)}}
+    yield more_failures
+    yield more_trials
+    yield more_trials | more_failures
