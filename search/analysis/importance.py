@@ -65,7 +65,7 @@ def importance_of(
     """Expects at most as many trials as `sampled` returns. Trials outside of the current space are skipped."""
     known = [trial for trial in trials if not space.mistakes_in(trial.params)]
     if len(known) < MIN_TRIALS:
-        return Importance(used_count=len(known), reason=_too_few(len(known)))
+        return Importance(used_count=len(known), reason=_too_few(len(known), len(trials)))
     if len({trial.value for trial in known}) == 1:
         return Importance(used_count=len(known), reason=_SAME_VALUE)
     found = importances(space, direction, [(one.params, one.value) for one in known], evaluator)
@@ -84,6 +84,7 @@ def _left_out(space: Space, judged: Mapping[str, float], evaluator: Evaluator) -
     return {name: why[evaluator] for name in space.root if name not in judged}
 
 
-def _too_few(count: int) -> str:
-    found, verb = counted(count, "trial"), "is" if count == 1 else "are"
-    return f"{found} with a value or a curve score {verb} inside the present space; at least {MIN_TRIALS} are needed"
+def _too_few(count: int, all_count: int) -> str:
+    reason = f"needs at least {MIN_TRIALS} trials that have ended with a value or a curve score, has {count}"
+    outside = all_count - count
+    return f"{reason}; {counted(outside, 'trial')} outside of the present space" if outside else reason

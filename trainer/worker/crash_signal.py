@@ -38,7 +38,7 @@ class UserCrash:
     def describe(self, rank: int) -> tuple[str, str]:
         """The failure of this rank in one line, and where its process crashed."""
         message = f"the worker process of rank {rank} crashed with {self.signal} ({self.location})"
-        return f"{message}, in code that is not Python's", self.stack
+        return f"{message}, in native code, such as a C extension", self.stack
 
 
 def find_user_crash(positions: Mapping[str, int]) -> UserCrash | None:

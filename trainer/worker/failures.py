@@ -16,6 +16,7 @@ from trainer.worker.user_code import BadEntrypoint
 LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"
 USER_ERROR, CANNOT_START = "user_error", "cannot_start"
 
+MODULE_ADVICE = "name its distribution in trainer.runtime_env, install it on the nodes, or put it into the package"
 STORAGE_ADVICE = "the experiment's storage must have room, and every node must be able to write to it"
 
 CONNECTION_FAILURES = frozenset({"ActorUnavailableError", "LocalRayletDiedError", "NodeDiedError", "RpcError"})
@@ -99,6 +100,8 @@ def describe(
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
+    if isinstance(error, ModuleNotFoundError):
+        message = f"{message}; {MODULE_ADVICE}"
     if isinstance(error, DatasetNotMade):
         return Failure(error.failure.kind, message, error.failure.traceback or user_traceback(error))
     kind = kind_of(error, is_importing=is_importing)

@@ -11,6 +11,11 @@ from trainer.worker.logs.masker import Masker
 from trainer.worker.oom_counter import read_oom_kills
 
 CONTINUE = "continue"
+STOP = (
+    "the service has ended this attempt at a report (early stopping, a limit, a user, or a node that is drained); "
+    "the training function must not catch this exception, or raise it again"
+)
+REPORT_FAILED = "an earlier ray.train.report() has failed, and its error was caught: no further report can be made"
 
 logger = logging.getLogger("paceline")
 
@@ -67,12 +72,12 @@ class Reporter:
         self._update_oom_kills()
         if ray.get(answer) != CONTINUE:
             self.has_stopped = True
-            raise StopTraining
+            raise StopTraining(STOP)
 
     def refuse(self, error: BaseException) -> NoReturn:
         """End the training function, which has caught the error of an earlier report: no later one can be made."""
         self.error = error
-        raise StopTraining
+        raise StopTraining(REPORT_FAILED)
 
     def unused_name(self, name: str) -> str:
         """The name under which the next report saves its checkpoint, where the training function has chosen `name`."""

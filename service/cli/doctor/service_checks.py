@@ -66,7 +66,7 @@ def clock_skew(client: Client) -> float | None:
 
 def describe_skew(subject: str, seconds: float, whose: str) -> Check:
     if abs(seconds) <= MAX_SKEW_SECONDS:
-        return ok(subject, f"{whose} clock agrees with this machine's to {MAX_SKEW_SECONDS:g} s")
+        return ok(subject, f"{whose} clock agrees with this machine's within {MAX_SKEW_SECONDS:g} s")
     direction = "ahead of" if seconds > 0 else "behind"
     return warning(subject, f"{whose} clock is {abs(seconds):.0f} s {direction} this machine's", SKEW_ADVICE)
 

@@ -76,10 +76,18 @@ def _best(found: Json) -> str:
 
 
 def preview(found: Json) -> RenderableType:
-    size = "not finite, or too many to count" if found["size"] is None else str(found["size"])
-    summary = facts([("configurations", size), *chosen(found)])
+    summary = facts([("configurations", _size(found)), *chosen(found)])
     never = (f"never used: {escape(one['path'])}: {escape(one['message'])}" for one in found["dead"])
     samples = (escape(f"{place:>4}  {parameters(sample)}") for place, sample in enumerate(found["samples"]))
     warnings = (escape(f"{one['path']}: {one['message']}") for one in found.get("warnings", ()))
     warned = (f"[yellow]warning:[/yellow] {warning}" for warning in warnings)
     return Group(summary, *never, *warned, "", *samples)
+
+
+def _size(found: Json) -> str:
+    if found["size"] is not None:
+        return str(found["size"])
+    uncounted = "not finite, or too many to count"
+    if found["sampler"]["name"] == "grid" and found["sampler"]["options"].get("search_space"):
+        return f"those of search.options.search_space (the space has more: {uncounted})"
+    return uncounted

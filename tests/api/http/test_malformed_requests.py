@@ -40,6 +40,22 @@ def all_reads_work(service: Api, experiment: str, trial: str) -> None:
         service.get(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("value", "report it first: the value of a trial is that of its last report"),
+        ("state", "it is called outcome: completed, stopped (also of a pruned trial) or failed"),
+        ("eror", "did you mean error?"),
+        ("x", "known here: outcome, error, phases, system_metrics, next"),
+    ],
+)
+def test_an_unknown_field_of_a_body_is_answered_with_what_to_do(service: Api, name: str, advice: str) -> None:
+    held = held_of(service)
+    body = {"outcome": "completed", name: 1}
+    refused = held.api.http.post(f"/v1/trials/{held.trial}/finish", json=body, headers=held.headers).json()
+    assert refused["errors"] == [{"path": name, "message": f"unknown field; {advice}"}]
+
+
 @pytest.mark.parametrize("metrics", [
     r'{"accuracy": 0.1, "note": "\ud800 \u0000"}', r'{"accuracy": 0.1, "\ud800\u0000": 1}',
     r'{"accuracy": "\ud800"}', '{"accuracy": 1' + "0" * 400 + "}", '{"accuracy": Infinity}',

@@ -93,6 +93,16 @@ def test_preview_draws_configurations_from_a_whole_spec(run: Run, project: Path,
     assert httpx.get(f"{url}/v1/experiments").json()["items"] == before
 
 
+def test_the_preview_of_a_grid_with_lists_does_not_call_it_infinite(run: Run, tmp_path: Path) -> None:
+    spec = tmp_path / "space.yaml"
+    search = {"sampler": "grid", "options": {"search_space": {"lr": [0.1, 0.2]}}}
+    space = {"lr": {"type": "float", "low": 0, "high": 1}}
+    spec.write_text(yaml.safe_dump({"space": space, "search": search}))
+    shown = run("preview", str(spec)).out
+    uncounted = "(the space has more: not finite, or too many to count)"
+    assert f"configurations  those of search.options.search_space {uncounted}\n" in shown
+
+
 def test_preview_shows_each_mistake(run: Run, tmp_path: Path) -> None:
     spec = tmp_path / "space.yaml"
     spec.write_text("space: {lr: {type: float, low: 0, high: 1, log: true}}")

@@ -61,6 +61,7 @@ def test_a_service_that_works_passes_and_what_is_missing_is_a_warning(run: Run, 
         "agents": "warning",
     }
     assert all(one["advice"] for one in found.values() if one["state"] != "ok")
+    assert found["clock"]["found"] == "the service's clock agrees with this machine's within 5 s"
 
 
 @pytest.mark.slow

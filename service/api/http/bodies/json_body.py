@@ -5,13 +5,14 @@ of 16 MB can have millions, for which Python's parser and pydantic hold the inte
 """
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from search.mistakes import mistakes_of
+from search.mistakes import UNKNOWN, Mistake, instead_of, mistakes_of
 from service.api.http.bodies.body_reader import (
     JSON,
     SMALL_BODY_BYTES,
@@ -25,6 +26,7 @@ from service.api.http.bodies.body_reader import (
 from service.errors import BadRequest, Invalid, TooLarge
 from service.runtime.context import Context
 from service.specification.json_hooks import object_of_unique_names
+from trainer.wire import Finish
 
 MAX_MESSAGE_BYTES = 4_000_000
 MANY_PARTS = 2_000
@@ -32,6 +34,15 @@ MANY_PARTS = 2_000
 
 MAX_PARTS = 100_000
 """Names and values in a message. A report with a hundred metrics has 200."""
+
+_REPORT_FIRST = "report it first: the value of a trial is that of its last report"
+_INSTEAD: Mapping[tuple[type[BaseModel], str], str] = {
+    (Finish, "value"): _REPORT_FIRST,
+    (Finish, "values"): _REPORT_FIRST,
+    (Finish, "metrics"): _REPORT_FIRST,
+    (Finish, "state"): "it is called outcome: completed, stopped (also of a pruned trial) or failed",
+}
+"""For names of Optuna's `tell` and the like."""
 
 _DECODER = json.JSONDecoder(object_pairs_hook=object_of_unique_names)  # `json.loads` would make one for each call
 
@@ -75,7 +86,16 @@ class JsonBody(Generic[Message]):
         try:
             return self._kind.model_validate(_read_json(body))
         except ValidationError as error:
-            raise Invalid(mistakes_of(error)) from error
+            raise Invalid([_with_known_fields(one, self._kind) for one in mistakes_of(error)]) from error
+
+
+def _with_known_fields(mistake: Mistake, kind: type[BaseModel]) -> Mistake:
+    """For an unknown field of the body itself, what to do or write instead; any other mistake unchanged."""
+    if mistake.message != UNKNOWN or len(mistake.path) != 1:
+        return mistake
+    name = str(mistake.path[0])
+    advice = _INSTEAD.get((kind, name)) or instead_of(name, [*kind.model_fields], "known here")
+    return Mistake(mistake.path, f"{UNKNOWN}; {advice}")
 
 
 def _read_json(body: bytes) -> Any:

@@ -22,6 +22,7 @@ from trainer.slot.attempt.ray_failures import classify, to_json
 from trainer.worker.failures import (
     CANNOT_START,
     LOST,
+    MODULE_ADVICE,
     OUT_OF_MEMORY,
     PREEMPTED,
     USER_ERROR,
@@ -67,6 +68,13 @@ def test_a_failure_names_rank_and_line_and_hides_our_own_frames(tmp_path: Path) 
     assert failure.message == "KeyError: 'lr' (rank 1 of 2, fails.py:2)"
     assert "fails.py" in (failure.traceback or "")
     assert "user_code.py" not in (failure.traceback or "")
+
+
+def test_a_missing_module_is_answered_with_where_to_get_it() -> None:
+    error = ModuleNotFoundError("No module named 'timm'", name="timm")
+    failure = describe(error, rank=0, world_size=1, is_importing=True, folder=None)
+    message = f"ModuleNotFoundError: No module named 'timm' (rank 0 of 1); {MODULE_ADVICE}"
+    assert (failure.kind, failure.message) == ("cannot_start", message)
 
 
 def test_a_worker_killed_for_memory_does_not_count_as_lost() -> None:

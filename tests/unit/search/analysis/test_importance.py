@@ -106,8 +106,11 @@ def test_fanova_says_that_it_cannot_judge_conditional_parameters() -> None:
 def test_too_few_trials_give_a_reason_instead_of_numbers() -> None:
     found = importance_of(SPACE, "minimize", trials(MIN_TRIALS - 1))
     assert found.parameters == {}
+    assert found.reason == "needs at least 10 trials that have ended with a value or a curve score, has 9"
+    outside = [one._replace(params={}) for one in trials(2)]
+    found = importance_of(SPACE, "minimize", [*trials(MIN_TRIALS - 1), *outside])
     assert found.reason is not None
-    assert f"at least {MIN_TRIALS}" in found.reason
+    assert found.reason.endswith(", has 9; 2 trials outside of the present space")
 
 
 @pytest.mark.parametrize("evaluator", BOTH)
