@@ -132,7 +132,7 @@ def listed(names: Iterable[object]) -> str:
 
 def instead_of(name: str, known: Sequence[str], introduction: str) -> str:
     """A question for the known name that is closest to an unknown one, or all of them after the introduction."""
-    close = get_close_matches(name, known, n=1, cutoff=0.7)
+    close = get_close_matches(name[:MAX_SHOWN], known, n=1, cutoff=0.7)  # of megabytes, it takes seconds
     return f"did you mean {close[0]}?" if close else f"{introduction}: {listed(known) or 'none'}"
 
 

@@ -67,11 +67,14 @@ NO_RULE_OPTIONS: Mapping[str, str] = {
 }
 """Options of other tuners' rules that no rule has here."""
 
+MAX_LENGTH = 50
 _KINDS = re.compile("(sampler|pruner|scheduler|search|rule|generator)$")
 
 
 def called_here(name: str, names: Mapping[str, str], known: Collection[str]) -> str | None:
     """What a class or word of another tuner is called here; None if it is not known."""
+    if len(name) > MAX_LENGTH:
+        return None
     ours = names.get(_essence(name)) or names.get(_KINDS.sub("", _essence(name)))
     return ours if ours in known else None
 

@@ -1,5 +1,6 @@
 """An unknown field is answered with the one that is meant, or with those that exist at its place."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -167,6 +168,19 @@ def test_each_sampler_and_pruner_of_optuna_is_known_by_its_class() -> None:
     pruners = {name for name in CLASSES_OF_OPTUNA if called_here(name, RULE_NAMES, [*RULES])}
     assert {name for name in CLASSES_OF_OPTUNA if name.endswith("Sampler")} <= samplers
     assert {name for name in CLASSES_OF_OPTUNA if name.endswith("Pruner")} <= pruners
+
+
+@pytest.mark.parametrize("field", ["sampler", "rule", "option"])
+def test_an_unknown_name_of_megabytes_is_answered_in_a_moment(field: str) -> None:
+    name, before = "tpe" * 1_000_000, time.process_time()
+    match field:
+        case "sampler":
+            mistakes(search={"sampler": name})
+        case "rule":
+            mistakes(early_stopping={"rule": name})
+        case _:
+            mistakes(early_stopping={"rule": "asha", name: 1})
+    assert time.process_time() - before < 0.2
 
 
 def test_what_other_tuners_names_stand_for_exists() -> None:
