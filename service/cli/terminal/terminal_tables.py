@@ -55,7 +55,7 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
 
 def _ending(one: Json) -> str | None:
     """Of an experiment that has an end reason while its last trials run; otherwise None."""
-    left = one["counts"].get("running", 0)
+    left = one.get("counts", {}).get("running", 0)
     if not one.get("ending") or not left:
         return None
     return f"[yellow]ending:[/yellow] {counted(left, 'trial')} still {'runs' if left == 1 else 'run'}"
