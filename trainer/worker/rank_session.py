@@ -50,6 +50,7 @@ from trainer.worker.reset.baseline import Baseline
 from trainer.worker.system_metrics.nvidia_smi import Gpu
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
 from trainer.worker.user_code import call, find_function, lock_folder, unpack
+from trainer.worker.wait_notices import noticing_waits
 from trainer.worker.working_directory import WorkingDirectory
 
 logger = logging.getLogger("paceline")
@@ -168,7 +169,8 @@ class RankSession:
         if self.rank == 0 and lacks_gpus():  # said here, because the group's set-up is not in the trial's log
             logger.warning("GPUs were requested, but torch finds none on the workers: training on the CPU with gloo")
         seconds = job.system_metrics_seconds if rank_on_node() == 0 else None
-        with sampling(seconds, self._send_sample, has_gpus=bool(self._gpus)):
+        sampler = sampling(seconds, self._send_sample, has_gpus=bool(self._gpus))
+        with sampler, noticing_waits(self.rank, self.world_size):
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()
