@@ -6,6 +6,11 @@ from service.store.tables import ExperimentRow, TrialRow
 
 EVENT_FILES = "tensorboard"
 
+BUCKETS = {"file", "gcs", "gs", "s3"}
+"""Schemes whose authority names a bucket, or nothing."""
+
+_PLACE = re.compile(r"([^/?#:]+)://[^/?#]*")
+
 
 def experiment_folder(experiment: ExperimentRow) -> str:
     """The folder of all checkpoints of the experiment."""
@@ -61,12 +66,23 @@ def is_below(uri: str, folder: str) -> bool:
     return uri.startswith(f"{folder.partition('?')[0].rstrip('/')}/")
 
 
-def has_foreign_query(uri: str, storage: str) -> bool:
-    """Whether the URI would be reached in another way than the storage: a query may name the server of a bucket.
+def chooses_server(uri: str, storage: str) -> bool:
+    """Whether the URI says by itself which server is asked for it, and so who gets credentials.
 
-    A path has no query.
+    A query may do that, and of most schemes the authority does (`abfs://container@SERVER`). That of a bucket does not.
+    A path has neither.
     """
-    return not uri.startswith("/") and uri.partition("?")[2] not in {"", storage.partition("?")[2]}
+    if uri.startswith("/"):
+        return False
+    if uri.partition("?")[2] not in {"", storage.partition("?")[2]}:
+        return True
+    place = _PLACE.match(uri)
+    return place is not None and place[1] not in BUCKETS and place[0] != _place_of(storage)
+
+
+def _place_of(uri: str) -> str | None:
+    place = _PLACE.match(uri)
+    return place and place[0]
 
 
 def reached_as(storage: str, uri: str) -> str:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from search.pareto import pareto_front
 from service.domain.attempt_holders import is_caller
 from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
-from service.operations.checkpoints.folders import has_foreign_query, is_below, run_folder_of, run_of
+from service.operations.checkpoints.folders import chooses_server, is_below, run_folder_of, run_of
 from service.operations.checkpoints.retention import (
     SETTLED_SECONDS,
     RetainedCheckpoint,
@@ -185,7 +185,7 @@ def _remove(session: Session, experiment: ExperimentRow, plan: Plan, storage: st
         data["left_count"] = left_counts[one.checkpoint.trial]
         append_event(session, experiment, "checkpoint.removed", data, at=now, trial_id=trial_id)
     needed = (plan.needed - {one.uri for one in removed}) | {one.uri for one in left}
-    reachable = [one for one in removed if not has_foreign_query(one.uri, storage)]
+    reachable = [one for one in removed if not chooses_server(one.uri, storage)]
     _order_deletions(session, experiment, reachable, needed, now)
 
 

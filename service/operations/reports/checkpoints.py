@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from search.mistakes import Mistake
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
-from service.operations.checkpoints.folders import has_foreign_query, is_below
+from service.operations.checkpoints.folders import chooses_server, is_below
 from service.store.checkpoints.checkpoints import checkpoint_at, count_bytes
 from service.store.events import append_event
 from service.store.tables import CheckpointRow
@@ -20,8 +20,8 @@ def check_checkpoints(leased: LeasedAttempt, reports: Sequence[Report], storage:
     """
     is_external = leased.spec.trainer.kind is Kind.EXTERNAL
     for uri in (report.checkpoint for report in reports if report.checkpoint is not None):
-        if has_foreign_query(uri, storage) and (is_below(uri, storage) or not is_external):
-            message = "must have no query, or that of the service's storage (PACELINE_STORAGE): it says how to reach it"
+        if chooses_server(uri, storage) and (is_below(uri, storage) or not is_external):
+            message = "must be in the service's storage (PACELINE_STORAGE), and have no query or that of the storage"
             raise Invalid([Mistake(("checkpoint",), message)])
 
 

@@ -116,6 +116,18 @@ BUCKET = "s3://bucket/checkpoints?region=eu&endpoint_override=storage.example"
 ELSEWHERE = "?region=eu&endpoint_override=elsewhere.example"
 
 
+@pytest.mark.parametrize("storage", [BUCKET, "/data/checkpoints", "abfs://container@ours.example/checkpoints"])
+def test_a_report_of_a_training_function_cannot_name_another_server(settings: Settings, storage: str) -> None:
+    """Of these schemes the authority names the server, which an agent would ask to delete the checkpoint."""
+    with running(changed(settings, storage=storage)) as service:
+        _, held = an_attempt(service, trainer={"kind": "torch", "entrypoint": "train:train_fn"})
+        for uri in ("abfs://container@evil.example/x/trial-0-attempt-1/ck", "hdfs://evil.example:8020/x"):
+            report = {"sequence": 0, "metrics": {}, "checkpoint": uri}
+            answer = held.call("reports", 422, {"reports": [report]})
+            assert "PACELINE_STORAGE" in answer["errors"][0]["message"]
+        held.report(accuracy=0.5, checkpoint=storage.replace("/checkpoints", "/checkpoints/x"))
+
+
 @pytest.mark.parametrize("kind", ["external", "torch"])
 def test_a_report_cannot_choose_the_server_of_the_storage(settings: Settings, kind: str) -> None:
     trainer = {"kind": kind} | ({} if kind == "external" else {"entrypoint": "train:train_fn"})
