@@ -174,6 +174,21 @@ def test_large_bodies_that_wait_have_a_budget_together(service: Api) -> None:
     wait_until(lambda: budget.free_bytes == free)
 
 
+def test_a_body_beside_a_stream_takes_nothing_of_the_budget(service: Api) -> None:
+    """It is thrown away, and the stream may be open for days."""
+    budget = service.app.state.body_budget
+    name = service.create()["name"]
+    budget.free_bytes = free = 4_000_000
+    request = f"GET /v1/experiments/{name}/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 3000000\r\n\r\n"
+    with client(service, request.encode(), b" " * 2_900_000) as stream:
+        assert stream.recv(65536).startswith(b"HTTP/1.1 200")
+        wait_until(lambda: budget.free_bytes == free)
+        stream.sendall(b" " * 100_000)
+        held = service.ask(name)
+        assert held
+        assert budget.free_bytes == free
+
+
 @pytest.mark.parametrize("endless", [
     HEAD + b"X: " + b"x" * 100_000,
     HEAD + b"".join(b"X%d: x\r\n" % number for number in range(20_000)),

@@ -36,22 +36,44 @@ class BodiesCounted:
         if scope["type"] != "http" or not _may_be_large(scope):
             await self._app(scope, receive, send)
             return
-        taken = 0
+        share = _Share(self._budget)
 
         async def counted() -> Message:
-            nonlocal taken
             message = await receive()
-            size = len(message.get("body", b""))
-            if size > self._budget.free_bytes:
-                raise Busy("other calls send so much that there is no memory for more; repeat the call later")
-            taken += size
-            self._budget.free_bytes -= size
+            share.take(len(message.get("body", b"")))
             return message
 
+        async def answering(message: Message) -> None:
+            share.close()  # what comes now is thrown away; a stream may be open for days
+            await send(message)
+
         try:
-            await self._app(scope, counted, send)
+            await self._app(scope, counted, answering)
         finally:
-            self._budget.free_bytes += taken
+            share.close()
+
+
+class _Share:
+    """What one call has taken of the budget, until it is answered."""
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self._taken = 0
+        self._is_closed = False
+
+    def take(self, size: int) -> None:
+        """Raises Busy if there is no room."""
+        if self._is_closed:
+            return
+        if size > self._budget.free_bytes:
+            raise Busy("other calls send so much that there is no memory for more; repeat the call later")
+        self._taken += size
+        self._budget.free_bytes -= size
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._budget.free_bytes += self._taken
+        self._taken = 0
 
 
 def _may_be_large(scope: Scope) -> bool:
