@@ -14,10 +14,13 @@ from pathlib import Path, PurePath
 MAX_BYTES = 1_000_000
 """How much of an output is searched, at its end."""
 
-SIGNAL = r"^\[[^\]\n]* E {pid} \d+\] \S+ \*\*\* (SIG[A-Z]+) received "
-"""Ray's line. It has the number of the process, because a child that crashes writes into the same output."""
+SIGNAL = r"^\[[^\]\n]* E {pid} \d+\] \S+ \*\*\* (SIG(?:ABRT|FPE|ILL|SEGV)) received "
+"""Ray's line. It has the number of the process, because a child that crashes writes into the same output.
 
-STACK = re.compile(r"^(?:Current thread|Stack|Thread).*most recent call first\):\n((?:  .*\n)+)", re.MULTILINE)
+SIGBUS is not among them: it means that a file or the shared memory is gone or full, which may not be so elsewhere.
+"""
+
+STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\):\n((?:  .*\n)+)", re.MULTILINE)
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 CUT = "\n  ...\n"

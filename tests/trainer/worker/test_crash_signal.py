@@ -36,6 +36,18 @@ def test_a_crash_below_the_users_code_is_found_with_its_stack(called_by: str, tm
     assert crash.describe(3)[0] == message
 
 
+def all_threads(other: str, crashed: str) -> str:
+    """As `faulthandler` prints them, if the user's code has enabled it by itself."""
+    first = "Thread 0x00007f80 (most recent call first):\n" + other + OURS + "\n"
+    return RECEIVED + first + "Current thread 0x00007f81 (most recent call first):\n" + crashed + OURS + MODULES
+
+
+def test_of_all_threads_the_one_that_crashed_counts(tmp_path: Path) -> None:
+    assert find(all_threads(TRAIN, RAY + TRAIN), tmp_path) is None
+    crash = find(all_threads(RAY, STRING_AT + TRAIN), tmp_path)
+    assert crash == UserCrash("SIGSEGV", "train.py:6", STACK + STRING_AT + TRAIN)
+
+
 @pytest.mark.parametrize(
     "output",
     [
@@ -47,8 +59,10 @@ def test_a_crash_below_the_users_code_is_found_with_its_stack(called_by: str, tm
         RECEIVED + STACK + RAY + THREAD + MODULES,
         RECEIVED.replace(str(PID), "3999") + STACK + TRAIN + OURS + MODULES,
         "SIGSEGV received\n" + STACK + TRAIN + OURS,
+        RECEIVED.replace("SIGSEGV", "SIGTERM") + STACK + TRAIN + OURS + MODULES,
+        RECEIVED.replace("SIGSEGV", "SIGBUS") + STACK + TRAIN + OURS + MODULES,
     ],
-    ids=["none", "cut", "C++ thread", "in Ray", "in Paceline", "main thread", "child", "printed"],
+    ids=["none", "cut", "C++ thread", "in Ray", "in Paceline", "main thread", "child", "printed", "SIGTERM", "SIGBUS"],
 )
 def test_any_other_end_stays_a_loss(output: str, tmp_path: Path) -> None:
     assert find(output, tmp_path) is None
