@@ -18,7 +18,8 @@ MAX_MESSAGE, MAX_EXCEPTION = 4_000, 10_000
 class TextLines(logging.Formatter):
     """Ends the first line with the ids that are bound.
 
-    A message may quote what a caller has sent, so it has no control characters, and its further lines are indented.
+    A message or an exception may quote what a caller has sent, so there are no control characters, and further lines
+    are indented.
     """
 
     def __init__(self) -> None:
@@ -27,11 +28,11 @@ class TextLines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         fields = log_context.fields()
         ids = " ".join(f"{name}={_in_one_line(fields[name])}" for name in SHOWN_IN_TEXT if name in fields)
-        line = super().formatMessage(record).replace("\n", "\n    ")
+        line = super().formatMessage(record)
         return f"{line} [{ids}]" if ids else line
 
     def format(self, record: logging.LogRecord) -> str:
-        return escaped(redacted(super().format(record)))
+        return escaped(redacted(super().format(record))).replace("\n", "\n    ")
 
 
 class JsonLines(logging.Formatter):
