@@ -170,7 +170,8 @@ class CategoricalParameter(ParameterBase):
     _positions: dict[tuple[bool, Scalar], int] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, _: Any) -> None:
-        # A cached property would change how pydantic writes a member of a union: false as 0.
+        # A cached property would change how pydantic writes a member of a union: false as 0. And `model_copy` does not
+        # call this, so it must not change the choices.
         self._positions.update(positions(self.choices))
 
     def _own_mistakes(self) -> Iterator[Mistake]:

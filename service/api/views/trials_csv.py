@@ -62,8 +62,10 @@ def _unlike(others: Sequence[str], names: Sequence[str], kind: str) -> list[str]
 
 def _harmless(cell: Any) -> Any:
     """Return the cell so that no spreadsheet takes it for a formula."""
-    is_formula = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not is_decimal(cell)
-    return f"'{cell}" if is_formula else cell
+    if not isinstance(cell, str) or not cell.startswith(FORMULA_STARTS):
+        return cell
+    is_number = is_decimal(cell) and cell == cell.strip()
+    return cell if is_number else f"'{cell}"
 
 
 def _times(trial: TrialView) -> Iterator[Any]:

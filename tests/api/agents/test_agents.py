@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from service.settings import Settings
-from service.store.tables import AgentRow
+from service.store.tables import AgentRow, AttemptRow
 from tests.concurrent_calls import during_insert
 from tests.conftest import Api, changed, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until
@@ -37,16 +38,18 @@ def test_a_claim_gives_a_trial_that_fits_and_a_repeated_request_the_same_one(ser
 def test_no_request_id_of_a_claim_gets_the_lease_of_a_slot(service: Api) -> None:
     """A slot asks for its next trial with an id of the service's own, of a form that is easy to guess."""
     service.create(trainer=TORCH)
-    taken = [service.claim(request_id=f"after-{number}") for number in range(1, 4)]
+    taken = [service.claim(request_id=f"after-x{number}") for number in range(3)]
     first = service.claim()
     assert first
     following = first.finish(next=True)["next"]
+    with service.app.state.context.database.read() as session:
+        attempts = session.scalars(select(AttemptRow.id)).all()
     tokens = {one.assignment["lease"]["token"] for one in taken if one}
-    for number in range(4, 20):
+    for number in attempts:
         claimed = service.http.post("/v1/agents/here/claim", json={"request_id": f"after-{number}", "nodes": []})
         assert claimed.status_code == 204
     assert len(tokens | {following["lease"]["token"]}) == 4
-    again = service.claim(request_id="after-1")
+    again = service.claim(request_id="after-x0")
     assert again
     assert taken[0]
     assert again.assignment == taken[0].assignment
