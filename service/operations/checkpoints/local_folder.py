@@ -28,7 +28,8 @@ class LocalFolder:
     """Links are listed as links and never followed, except above the storage and when this is created."""
 
     def __init__(self, path: Path, storage: Path) -> None:
-        self._path, self._storage = path.resolve(), storage.resolve()
+        # `resolve` raises RuntimeError where links lead in a circle.
+        self._path, self._storage = Path(os.path.realpath(path)), Path(os.path.realpath(storage))
         if not self._path.is_relative_to(self._storage):
             raise NotFound(f"{path} is a link to something outside of the storage")
 

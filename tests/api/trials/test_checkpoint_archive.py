@@ -16,6 +16,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
+from service.errors import NotFound
 from service.operations.checkpoints import folder_archive, stored_folder
 from service.operations.checkpoints.local_folder import LocalFolder
 from service.operations.checkpoints.stored_folder import RemoteFolder
@@ -196,6 +197,12 @@ def test_a_folder_above_that_becomes_a_link_is_not_listed(tmp_path: Path) -> Non
     (tmp_path / "storage/run").symlink_to(tmp_path / "secret")
     with pytest.raises(OSError, match="run"):
         folder.entries()
+
+
+def test_links_that_lead_in_a_circle_are_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(NotFound):
+        LocalFolder(tmp_path / "circle/checkpoint", tmp_path).entries()
 
 
 def test_only_so_many_are_downloaded_at_once(service: Api) -> None:

@@ -2,15 +2,19 @@
 
 import contextlib
 import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from service.operations.checkpoints import folders
 from tests.trainer.conftest import until
-from trainer.slot.checkpoints import checkpoint_removal
+from trainer.slot.checkpoints import checkpoint_removal, local_removal
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, delete_directory, remove_all_except
 
 NOBODY = 65534
@@ -130,7 +134,7 @@ def test_nothing_is_removed_through_a_link_that_user_code_has_put_into_the_stora
     (tmp_path / link).symlink_to(home)
     before = sorted(home.rglob("*"))
     run = tmp_path / "storage/x/trial-0-attempt-1"
-    with pytest.raises(OSError, match="link"):
+    with pytest.raises(OSError, match=r"link|Not a directory"):
         delete_directory(f"{run}/ssh")
     with contextlib.suppress(OSError):
         delete_directory(str(run))
@@ -144,18 +148,125 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(
 ) -> None:
     run = tmp_path / "storage/x/trial-0-attempt-1"
     (run / "ssh").mkdir(parents=True)
-    resolve = Path.resolve
+    realpath = os.path.realpath
 
-    def then_exchange(self: Path) -> Path:
-        real = resolve(self)
+    def then_exchange(path: Path) -> str:
+        real = realpath(path)
         run.rename(tmp_path / "was")
         run.symlink_to(home)
         return real
 
-    monkeypatch.setattr(Path, "resolve", then_exchange)
+    monkeypatch.setattr(os.path, "realpath", then_exchange)
     with pytest.raises(OSError, match="trial-0-attempt-1"):
         delete_directory(f"{run}/ssh")
     assert (home / "ssh").exists()
+
+
+def test_a_folder_that_becomes_a_link_during_the_removal_is_not_followed(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "storage/x/trial-0-attempt-1/old"
+    (checkpoint / "ssh").mkdir(parents=True)
+    scandir = os.scandir
+
+    def then_exchange(directory: int) -> Any:
+        monkeypatch.setattr(os, "scandir", scandir)
+        with scandir(directory) as found:
+            entries = list(found)
+        (checkpoint / "ssh").rmdir()
+        (checkpoint / "ssh").symlink_to(home)
+        return contextlib.nullcontext(entries)
+
+    monkeypatch.setattr(os, "scandir", then_exchange)
+    with pytest.raises(OSError, match="ssh"):
+        delete_directory(str(checkpoint))
+    assert (home / "ssh").exists()
+
+
+def test_a_folder_that_is_moved_elsewhere_during_the_removal_does_not_lead_out(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "storage/x/trial-0-attempt-1/old"
+    (checkpoint / "model/ssh/file").mkdir(parents=True)
+    (checkpoint / "model/other").mkdir(parents=True)
+    rmdir = os.rmdir
+
+    def then_move(name: str, *, dir_fd: int) -> None:
+        rmdir(name, dir_fd=dir_fd)
+        if (checkpoint / "model").exists():
+            (checkpoint / "model").rename(home / "model")
+
+    monkeypatch.setattr(os, "rmdir", then_move)
+    with pytest.raises(OSError, match="moved"):
+        delete_directory(str(checkpoint))
+    assert (home / "ssh").exists()
+
+
+def test_what_another_agent_removes_meanwhile_is_skipped_and_the_rest_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "storage/x/trial-0-attempt-1/old"
+    for folder in ("a", "b", "c"):
+        (checkpoint / folder / "inner").mkdir(parents=True)
+        for file in ("1", "2", "3"):
+            (checkpoint / folder / file).touch()
+    unlink = os.unlink
+
+    def by_both(name: str, *, dir_fd: int) -> None:
+        monkeypatch.setattr(os, "unlink", unlink)
+        unlink(name, dir_fd=dir_fd)
+        shutil.rmtree(checkpoint / "b")
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", by_both)
+    delete_directory(str(checkpoint))
+    assert list(checkpoint.parent.iterdir()) == []
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A directory with 1,500 others, each in the one before."""
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    folder = os.open(deep, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=folder)
+        outer, folder = folder, os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(outer)
+    os.close(folder)
+    yield deep
+    subprocess.run(["rm", "-rf", deep], check=True)  # what is left here, pytest could not remove
+
+
+def test_a_tree_that_is_deeper_than_python_recurses_is_removed(deep: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    delete_directory(str(deep))
+    assert not deep.exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_links_that_lead_in_a_circle_are_an_error_of_the_storage(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(OSError, match="circle"):
+        delete_directory(str(tmp_path / "circle/x/trial-0-attempt-1/old"))
+
+
+def test_a_storage_may_be_in_a_folder_that_has_the_name_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "real/trial-1-attempt-1/storage/x/trial-0-attempt-1/old").mkdir(parents=True)
+    (tmp_path / "share").symlink_to(tmp_path / "real")
+    (tmp_path / "real/trial-1-attempt-1/mine").symlink_to(tmp_path / "real/trial-1-attempt-1/storage")
+    delete_directory(str(tmp_path / "share/trial-1-attempt-1/mine/x/trial-0-attempt-1/old"))
+    assert list((tmp_path / "real/trial-1-attempt-1/storage/x/trial-0-attempt-1").iterdir()) == []
+
+
+def test_no_event_files_are_removed_through_a_link_in_place_of_the_experiments_folder(tmp_path: Path) -> None:
+    assert local_removal.EVENT_FILES == folders.EVENT_FILES
+    (tmp_path / "home/tensorboard/trial-0-attempt-1").mkdir(parents=True)
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage/x").symlink_to(tmp_path / "home")
+    with pytest.raises(OSError, match="link"):
+        delete_directory(str(tmp_path / "storage/x/tensorboard/trial-0-attempt-1"))
+    assert (tmp_path / "home/tensorboard/trial-0-attempt-1").exists()
 
 
 def test_the_storage_itself_may_be_reached_through_a_link(tmp_path: Path, home: Path) -> None:
