@@ -11,6 +11,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.text import Text
 
 from trainer.process_log.control_characters import escaped
 from trainer.process_log.setup import writes_json
@@ -25,8 +26,12 @@ PIPED_WIDTH = 100_000
 class SafeConsole(Console):
     """Shows the control characters of what it prints: names and messages that the service answers are those of users.
 
-    All that a console writes is rendered here, also a live view, and what is nested in it.
+    All that a console writes is rendered here, also a live view, and what is nested in it. A string is escaped before:
+    Rich cuts and wraps by the width that it measures.
     """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(escaped(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):

@@ -5,6 +5,7 @@ from rich.text import Text
 
 from service.cli.terminal.curves import Curve, Curves, Scale, sparkline
 from service.cli.terminal.progress_view import COLOURS
+from service.cli.terminal.text_layout import plain
 from service.cli.terminal.value_texts import parameters
 
 CURVE_WIDTH = 24
@@ -20,7 +21,7 @@ def live_table(curves: Curves, *, metric: str, maximize: bool, rows: int) -> Tab
     table.add_column("trial", justify="right")
     table.add_column("status", no_wrap=True)
     table.add_column("step", justify="right")
-    table.add_column(Text(metric), justify="right", no_wrap=True)
+    table.add_column(plain(metric), justify="right", no_wrap=True)
     table.add_column(f"to step {scale.last_step}", min_width=CURVE_WIDTH, no_wrap=True)
     table.add_column("parameters", ratio=1, no_wrap=True, overflow="ellipsis")
     for curve in shown:
@@ -48,5 +49,5 @@ def _row(curve: Curve, scale: Scale) -> tuple[str, Text, str, str, Text, Text]:
         str(step),
         "" if value is None else f"{value:.6g}",
         Text(sparkline(curve.points, scale, CURVE_WIDTH), style=colour),
-        Text(parameters(curve.params), style="dim"),
+        plain(parameters(curve.params), style="dim"),
     )

@@ -13,6 +13,7 @@ from rich.text import Text
 from search.numbers_in_messages import counted
 from service.cli.commands_for_calls import with_commands
 from service.cli.terminal.progress import FINISHED, TrialProgress
+from service.cli.terminal.text_layout import plain
 from service.cli.terminal.value_texts import parameters
 from service.domain import cost_summary
 
@@ -34,10 +35,10 @@ Json = dict[str, Any]
 def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
     best = _best_text(experiment, progress.metric)
     lines: list[RenderableType] = [_progress_bar(experiment, progress.finished), _counts(progress)]
-    lines.append(Text("best     ", style="bold") + Text(best or "none yet", style="green" if best else "dim"))
+    lines.append(Text("best     ", style="bold") + plain(best or "none yet", style="green" if best else "dim"))
     if waiting := waiting_text(experiment):
-        lines.append(Text(waiting, style="yellow"))
-    recent = (Text(f"  {sentence}", style="dim", no_wrap=True, overflow="ellipsis") for sentence in progress.recent)
+        lines.append(plain(waiting, style="yellow"))
+    recent = (plain(f"  {sentence}", style="dim", no_wrap=True, overflow="ellipsis") for sentence in progress.recent)
     return Group(*lines, *recent)
 
 
@@ -113,7 +114,7 @@ def _progress_bar(experiment: Json, finished: int) -> RenderableType:
     total, elapsed = experiment["spec"]["limits"]["max_trials"], _elapsed_seconds(experiment)
     left = remaining_seconds(finished, total, elapsed)
     about = "" if left is None or experiment["status"] not in ("running", "paused") else f"about {clock(left)} left"
-    name, bar = Text(experiment["name"], style="bold"), ProgressBar(total=total, completed=finished, width=40)
+    name, bar = plain(experiment["name"], style="bold"), ProgressBar(total=total, completed=finished, width=40)
     row = Table.grid(padding=(0, 1))
     row.add_row(name, bar, f"{finished}/{total}", clock(elapsed), about)
     return row

@@ -6,11 +6,14 @@ They are as wide as their content. What is wider than the terminal goes on beyon
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from trainer.process_log.control_characters import escaped
 
 TEXTS = frozenset({"parameters", "metrics", "reason", "why"})
 """The columns that are wrapped where the terminal is too narrow."""
@@ -83,10 +86,15 @@ def facts(rows: Iterable[tuple[str, str]]) -> Group:
     return Group(Text("\n", no_wrap=True, overflow="ignore").join(lines))  # Rich wraps a text that is in no group
 
 
+def plain(text: str, style: str = "", **options: Any) -> Text:
+    """A text without markup. Control characters are in it as they are shown, so that Rich measures what is shown."""
+    return Text(escaped(text), style=style, **options)
+
+
 def _width(markup: str) -> int:
     return cell_len(_text(markup).plain)
 
 
 def _text(markup: str, style: str = "") -> Text:
-    """Without Rich's codes for emojis: `x[:m:2]` is Python."""
-    return Text.from_markup(markup, style=style, emoji=False)
+    """Without Rich's codes for emojis: `x[:m:2]` is Python. Control characters are in it as in `plain`."""
+    return Text.from_markup(escaped(markup), style=style, emoji=False)

@@ -13,6 +13,7 @@ from service.cli.client import Client, Refused, Unreachable
 from service.cli.terminal import progress_view
 from service.cli.terminal.live_table import live_table
 from service.cli.terminal.progress import TrialProgress
+from service.cli.terminal.text_layout import plain
 
 POLL_SECONDS = 0.5
 MLFLOW_SECONDS = 5.0
@@ -41,7 +42,7 @@ def watch_experiment(client: Client, name: str, console: Console, outage_seconds
     experiment = follow(_updates(client, experiment, progress, outage_seconds), progress, console)
     console.print()
     for label, text in _summary(client, experiment, progress):
-        console.print(Text.assemble((f"{label:<12}", "bold"), text), soft_wrap=True)
+        console.print(Text.assemble((f"{label:<12}", "bold"), plain(text)), soft_wrap=True)
     return experiment
 
 
@@ -93,11 +94,11 @@ def _follow_plain(updates: Iterable[Json], progress: TrialProgress, console: Con
     printed, printed_at = "", 0.0
     for experiment in updates:
         for sentence in progress.pop_sentences():
-            console.print(Text(sentence), soft_wrap=True)
+            console.print(plain(sentence), soft_wrap=True)
         now, line = time.monotonic(), progress_view.status_line(experiment, progress)
         if line != printed and now - printed_at >= STATUS_LINE_SECONDS:
             printed, printed_at = line, now
-            console.print(Text(line), soft_wrap=True)
+            console.print(plain(line), soft_wrap=True)
     return experiment
 
 

@@ -28,6 +28,14 @@ def test_an_address_is_whole_where_the_terminal_is_narrow(
     assert printed(facts([("MLflow", URI)]), capsys, monkeypatch) == [f"MLflow  {URI}"]
 
 
+def test_control_characters_are_shown_whole_in_tables_and_facts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = printed(table(("name", "id"), [("a\u202eb", "1")]), capsys, monkeypatch)
+    assert shown == ["name      id", r"a\u202eb  1"]
+    assert printed(facts([("a\u202eb", "1"), ("c", "2")]), capsys, monkeypatch) == [r"a\u202eb  1", "c         2"]
+
+
 def test_a_column_without_content_is_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
