@@ -123,9 +123,12 @@ class _Walk:
             self._leave_and_remove(self._levels.pop().name)
 
     def _enter(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._move_to(os.open(name, LISTED, dir_fd=self._at))
-            self._levels.append(_Level(name, _identity(self._at), _without_files(self._at)))
+        try:
+            inner = os.open(name, LISTED, dir_fd=self._at)
+        except FileNotFoundError:
+            return
+        self._move_to(inner)
+        self._levels.append(_Level(name, _identity(inner), _without_files(inner)))
 
     def _leave_and_remove(self, name: str) -> None:
         self._move_to(os.open("..", FOLDER, dir_fd=self._at))
