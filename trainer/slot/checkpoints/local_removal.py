@@ -10,6 +10,9 @@ from pathlib import Path
 RUN = re.compile(r"trial-\d+-attempt-\d+")
 """The name of a run's folder. It is in that of the experiment, and that one in the storage."""
 
+EXPERIMENT = re.compile(r".+-x-[0-9a-f]{12}")
+"""The name of an experiment's folder: its name and its id."""
+
 EVENT_FILES = "tensorboard"
 """The folder in that of the experiment, with a folder for each run that has the same name."""
 
@@ -40,13 +43,14 @@ def remove_directories_except(names: Collection[str], folder: Path) -> None:
 def _written_above(path: Path) -> int:
     """How many of the folders above it user code may write, from that of the experiment on; 0 outside of a run.
 
-    The storage may itself be below a folder with the name of a run.
+    The storage may itself be below a folder that has the name of a run: the id tells which one is an experiment's. Of
+    several it is the first, as user code can only choose the names below its run.
     """
-    runs = [place for place, name in enumerate(path.parts) if RUN.fullmatch(name)]
-    if not runs:
-        return 0
-    has_event_files = path.parts[runs[-1] - 1] == EVENT_FILES
-    return len(path.parts) - runs[-1] + has_event_files
+    names = path.parts
+    runs = [place for place, name in enumerate(names) if RUN.fullmatch(name)]
+    experiments = [place - (2 if names[place - 1] == EVENT_FILES else 1) for place in runs]
+    with_id = [place for place in experiments if EXPERIMENT.fullmatch(names[place])]
+    return len(names) - 1 - (with_id or experiments)[0] if experiments else 0
 
 
 @contextlib.contextmanager

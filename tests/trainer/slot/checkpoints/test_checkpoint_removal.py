@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from service.operations.checkpoints import folders
+from service.store.tables import ExperimentRow
 from tests.trainer.conftest import until
 from trainer.slot.checkpoints import checkpoint_removal, local_removal
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, delete_directory, remove_all_except
 
 NOBODY = 65534
+EXPERIMENT = "mine-x-111111111111"
 
 
 @pytest.fixture
@@ -252,14 +254,27 @@ def test_links_that_lead_in_a_circle_are_an_error_of_the_storage(tmp_path: Path)
 
 
 def test_a_storage_may_be_in_a_folder_that_has_the_name_of_a_run(tmp_path: Path) -> None:
-    (tmp_path / "real/trial-1-attempt-1/storage/x/trial-0-attempt-1/old").mkdir(parents=True)
-    (tmp_path / "share").symlink_to(tmp_path / "real")
-    (tmp_path / "real/trial-1-attempt-1/mine").symlink_to(tmp_path / "real/trial-1-attempt-1/storage")
-    delete_directory(str(tmp_path / "share/trial-1-attempt-1/mine/x/trial-0-attempt-1/old"))
-    assert list((tmp_path / "real/trial-1-attempt-1/storage/x/trial-0-attempt-1").iterdir()) == []
+    outer = tmp_path / "trial-1-attempt-1"
+    (outer / "storage" / EXPERIMENT / "trial-0-attempt-1/old").mkdir(parents=True)
+    (outer / "mine").symlink_to(outer / "storage")
+    delete_directory(str(outer / "mine" / EXPERIMENT / "trial-0-attempt-1/old"))
+    assert list((outer / "storage" / EXPERIMENT / "trial-0-attempt-1").iterdir()) == []
+
+
+def test_a_link_in_a_run_does_not_lead_to_another_experiments_run(tmp_path: Path) -> None:
+    other = tmp_path / "digits-x-222222222222"
+    (other / "trial-0-attempt-1/old").mkdir(parents=True)
+    run = tmp_path / EXPERIMENT / "trial-0-attempt-1"
+    run.mkdir(parents=True)
+    (run / other.name).symlink_to(other)
+    with pytest.raises(OSError, match="link"):
+        delete_directory(str(run / other.name / "trial-0-attempt-1/old"))
+    assert (other / "trial-0-attempt-1/old").exists()
 
 
 def test_no_event_files_are_removed_through_a_link_in_place_of_the_experiments_folder(tmp_path: Path) -> None:
+    experiment = ExperimentRow(id="x-0123456789ab", name="digits")
+    assert local_removal.EXPERIMENT.fullmatch(folders.experiment_folder(experiment))
     assert local_removal.EVENT_FILES == folders.EVENT_FILES
     (tmp_path / "home/tensorboard/trial-0-attempt-1").mkdir(parents=True)
     (tmp_path / "storage").mkdir()
