@@ -129,15 +129,29 @@ def test_a_report_that_the_service_refuses_fails_it_also_if_it_is_killed_then(tm
     play(run)
 
 
-def test_a_drained_node_gives_it_back_when_the_time_is_over(tmp_path: Path) -> None:
+def test_of_a_drained_node_the_workers_get_a_notice_and_stop_at_the_second_report(tmp_path: Path) -> None:
     async def run() -> None:
         async with played(tmp_path) as one:
             one.attempt.worker_started(0, STARTED)
-            one.attempt.drain({"n", "that of the slot"}, 0.2)
+            one.attempt.drain({"n", "that of the slot"}, 600)
             await asyncio.to_thread(until, lambda: one.runner.announced, "the workers get the notice", SECONDS)
             assert one.runner.announced == [{"n": [0], "that of the slot": []}]
             assert await one.report(0) == "continue"
             assert await one.report(1) == "stop"
+            await one.attempt.worker_ended(0, WorkerEnded(has_stopped=True))
+            outcome = await one.conclude()
+            assert outcome is not None
+            assert outcome.failure is not None
+            assert outcome.failure.kind == "preempted"
+
+    play(run)
+
+
+def test_a_drained_node_gives_it_back_when_the_time_is_over(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            one.attempt.worker_started(0, STARTED)
+            one.attempt.drain({"n"}, 0.2)
             await one.comes_to(Preempted)
             outcome = await one.conclude()
             assert outcome is not None
