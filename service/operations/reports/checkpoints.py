@@ -14,7 +14,7 @@ from trainer.wire import Kind, Report
 
 
 def check_checkpoints(leased: LeasedAttempt, reports: Sequence[Report], storage: str) -> None:
-    """Raise Invalid for a URI by which a holder would choose to whom the service or an agent sends its credentials.
+    """Raise Invalid for a URI that names the server to which the service or an agent would send its credentials.
 
     Neither opens what a caller of `kind: external` has saved elsewhere, so that may be any text.
     """

@@ -99,7 +99,7 @@ def test_a_report_sent_again_with_its_checkpoint_adds_the_checkpoint(service: Ap
 
 
 def test_a_report_under_the_number_of_the_one_before_is_refused_if_its_metrics_differ(service: Api) -> None:
-    """As of a caller that does not count its reports: it would be told that all is well."""
+    """A caller that does not count its reports would be told that all is well."""
     held = service.ask(service.create()["name"])
     assert held
     wide: dict[str, Any] = {
