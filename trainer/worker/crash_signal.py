@@ -9,10 +9,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
-MAX_BYTES = 1_000_000
-"""How much of an output is searched, at its end."""
+from trainer.worker.logs.output_end import read_output_end
 
 SIGNAL = r"^\[[^\]\n]* E {pid} \d+\] \S+ \*\*\* (SIG(?:ABRT|FPE|ILL|SEGV)) received "
 """Ray's line. It has the number of the process, because a child that crashes writes into the same output.
@@ -51,9 +50,7 @@ def find_user_crash(positions: Mapping[str, int]) -> UserCrash | None:
     """
     for path, position in positions.items():
         pid = PurePath(path).stem.rpartition("-")[2]
-        with Path(path).open("rb") as file:
-            file.seek(max(position, file.seek(0, os.SEEK_END) - MAX_BYTES))
-            output = file.read().decode(errors="replace")
+        output = read_output_end(path, position)
         if (received := re.search(SIGNAL.format(pid=re.escape(pid)), output, re.MULTILINE)) is not None:
             return _crash(received[1], output[received.end() :])
     return None

@@ -5,11 +5,11 @@ waits for the GPU, or in the thread that watches NCCL, which ends the whole proc
 Ray, such a process is lost like one that was killed. It leaves the error in its output only.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+
+from trainer.worker.logs.output_end import read_output_end
 
 WATCHDOG = re.compile(r"Process group watchdog thread terminated with exception: (CUDA error: .*)")
 
@@ -22,9 +22,6 @@ ERRORS_OF_CODE = (
     "invalid address space",
 )
 """The errors (of CUDA's `cudaError`) that a kernel of the program causes. Others may come from the GPU itself."""
-
-MAX_BYTES = 1_000_000
-"""How much of an output is searched, at its end."""
 
 SHOWN_LINES = 30
 
@@ -45,9 +42,7 @@ class GpuAbort:
 def find_gpu_abort(positions: Mapping[str, int]) -> GpuAbort | None:
     """Look for it in each file of a dead process's output, after the position in bytes."""
     for path, position in positions.items():
-        with Path(path).open("rb") as file:
-            file.seek(max(position, file.seek(0, os.SEEK_END) - MAX_BYTES))
-            output = file.read().decode(errors="replace")
+        output = read_output_end(path, position)
         found = WATCHDOG.search(output)
         if found is not None and any(error in found[1] for error in ERRORS_OF_CODE):
             lines = output[: found.start()].splitlines()[-SHOWN_LINES - 1 : -1]  # the last one is cut
