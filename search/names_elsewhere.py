@@ -1,7 +1,9 @@
 """What Ray Tune, Optuna and others call samplers, stopping rules and their options, and what these are called here."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+
+from search.mistakes import instead_of, shortened
 
 SAMPLERS: Mapping[str, str] = {
     "tpe": "tpe",
@@ -77,6 +79,13 @@ def called_here(name: str, names: Mapping[str, str], known: Collection[str]) -> 
         return None
     ours = names.get(_essence(name)) or names.get(_KINDS.sub("", _essence(name)))
     return ours if ours in known else None
+
+
+def unknown_name(what: str, name: str, names: Mapping[str, str], known: Sequence[str]) -> str:
+    """The message for a name of this kind that is not known, with the one that is meant, or those that there are."""
+    meant = called_here(name, names, known)
+    advice = f"did you mean {meant}?" if meant else instead_of(name, known, "available")
+    return f"unknown {what} '{shortened(name)}'; {advice}"
 
 
 def _essence(name: str) -> str:

@@ -17,8 +17,8 @@ from pydantic import (
 from search.early_stopping.rule import Rule
 from search.field_descriptions import field_descriptions
 from search.fields_of_later_versions import without_unused
-from search.mistakes import MISSING, Mistake, instead_of, parse, refuse, shortened
-from search.names_elsewhere import NO_RULE_OPTIONS, RULE_OPTIONS, RULES, called_here
+from search.mistakes import MISSING, Mistake, instead_of, parse, refuse
+from search.names_elsewhere import NO_RULE_OPTIONS, RULE_OPTIONS, RULES, called_here, unknown_name
 from search.plugins import is_accepted
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def one_of(rules: Mapping[str, type[Rule]], broken: Mapping[str, str]) -> Any:
             )
         rule = given.get("rule", "none")
         if not isinstance(rule, str) or rule not in rules:
-            unknown = broken.get(str(rule)) or _unknown_rule(str(rule), [*rules])
+            unknown = broken.get(str(rule)) or unknown_name("rule", str(rule), RULES, [*rules])
             refuse("EarlyStoppingSpec", [Mistake(("rule",), unknown)], given)
         parsed, mistakes = parse(adapter, {"rule": "none", **given}, tags=rules)
         refuse("EarlyStoppingSpec", [_with_known_options(mistake, rules[rule], rule) for mistake in mistakes], given)
@@ -92,9 +92,3 @@ def _example(given: Any, rules: Collection[str]) -> str:
     if not isinstance(given, str):
         return "asha"
     return given if given in rules else called_here(given, RULES, rules) or "asha"
-
-
-def _unknown_rule(name: str, rules: Sequence[str]) -> str:
-    meant = called_here(name, RULES, rules)
-    advice = f"did you mean {meant}?" if meant else instead_of(name, rules, "available")
-    return f"unknown rule '{shortened(name)}'; {advice}"

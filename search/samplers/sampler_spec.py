@@ -16,9 +16,9 @@ from pydantic import (
 )
 
 from search.json_types import JsonModel
-from search.mistakes import Mistake, instead_of, listed, parse, refuse, shortened
+from search.mistakes import Mistake, listed, parse, refuse
 from search.names_elsewhere import SAMPLERS as SAMPLERS_ELSEWHERE
-from search.names_elsewhere import called_here
+from search.names_elsewhere import called_here, unknown_name
 from search.plugins import is_accepted
 from search.problem import Problem, SpaceExhausted
 from search.samplers.registry import SAMPLERS, sampler_plugins
@@ -167,7 +167,8 @@ class SamplerSpec(JsonModel):
         if self.sampler not in SAMPLERS:
             if self.sampler in sampler_plugins().broken:
                 return [Mistake(("sampler",), sampler_plugins().broken[self.sampler])]
-            return [Mistake(("sampler",), _unknown_sampler(self.sampler))]
+            unknown = unknown_name("sampler", self.sampler, SAMPLERS_ELSEWHERE, [*SAMPLERS])
+            return [Mistake(("sampler",), unknown)]
         kind = SAMPLERS[self.sampler]
         _, mistakes = parse(TypeAdapter[Any](kind), self.options)
         found = [self._with_known_options(mistake, kind).under("options") for mistake in mistakes]
@@ -187,12 +188,6 @@ class SamplerSpec(JsonModel):
 def sampler_meant(name: str) -> str | None:
     """The sampler that a name of another tuner means; None if it is not known."""
     return called_here(name, SAMPLERS_ELSEWHERE, [*SAMPLERS])
-
-
-def _unknown_sampler(name: str) -> str:
-    meant = sampler_meant(name)
-    advice = f"did you mean {meant}?" if meant else instead_of(name, [*SAMPLERS], "available")
-    return f"unknown sampler '{shortened(name)}'; {advice}"
 
 
 def _why_no_curve_score(problem: Problem, sampler: Sampler) -> str | None:
