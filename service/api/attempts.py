@@ -23,7 +23,12 @@ router = APIRouter(tags=["running trials"], route_class=LeaseRoute, responses=pr
 
 _HEARTBEAT = LeaseBody(Heartbeat, absent=Heartbeat())
 _LOG = LeaseBody(LogChunk, max_bytes=MAX_BODY_BYTES)
-_FINISH = LeaseBody(Finish)
+_REPORT_FIRST = "report it first: the value of a trial is that of its last report"
+_OPTUNAS_TELL = {
+    **dict.fromkeys(("value", "values", "metrics"), _REPORT_FIRST),
+    "state": "it is called outcome: completed, stopped (also of a pruned trial) or failed",
+}
+_FINISH = LeaseBody(Finish, instead=_OPTUNAS_TELL)
 
 
 @router.post(REPORTS, openapi_extra=BODY.openapi)

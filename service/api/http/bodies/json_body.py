@@ -7,6 +7,7 @@ of 16 MB can have millions, for which Python's parser and pydantic hold the inte
 import json
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -26,7 +27,6 @@ from service.api.http.bodies.body_reader import (
 from service.errors import BadRequest, Invalid, TooLarge
 from service.runtime.context import Context
 from service.specification.json_hooks import object_of_unique_names
-from trainer.wire import Finish
 
 MAX_MESSAGE_BYTES = 4_000_000
 MANY_PARTS = 2_000
@@ -34,15 +34,6 @@ MANY_PARTS = 2_000
 
 MAX_PARTS = 100_000
 """Names and values in a message. A report with a hundred metrics has 200."""
-
-_REPORT_FIRST = "report it first: the value of a trial is that of its last report"
-_INSTEAD: Mapping[tuple[type[BaseModel], str], str] = {
-    (Finish, "value"): _REPORT_FIRST,
-    (Finish, "values"): _REPORT_FIRST,
-    (Finish, "metrics"): _REPORT_FIRST,
-    (Finish, "state"): "it is called outcome: completed, stopped (also of a pruned trial) or failed",
-}
-"""For names of Optuna's `tell` and the like."""
 
 _DECODER = json.JSONDecoder(object_pairs_hook=object_of_unique_names)  # `json.loads` would make one for each call
 
@@ -52,14 +43,23 @@ Message = TypeVar("Message", bound=BaseModel)
 class JsonBody(Generic[Message]):
     """A dependency that parses a JSON body. Without a body it takes `absent`, if that is given.
 
+    `instead` says of fields that others would expect here what to do or write in their place.
+
     FastAPI does not know of this body, so `openapi` describes it: FastAPI would read a body that it knows before any
     dependency runs, including the one that checks access.
     """
 
-    def __init__(self, kind: type[Message], absent: Message | None = None, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(
+        self,
+        kind: type[Message],
+        absent: Message | None = None,
+        max_bytes: int = MAX_MESSAGE_BYTES,
+        instead: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._kind = kind
         self._absent = absent
         self._max_bytes = max_bytes
+        self._instead = instead
 
     @property
     def openapi(self) -> dict[str, Any]:
@@ -86,16 +86,15 @@ class JsonBody(Generic[Message]):
         try:
             return self._kind.model_validate(_read_json(body))
         except ValidationError as error:
-            raise Invalid([_with_known_fields(one, self._kind) for one in mistakes_of(error)]) from error
+            raise Invalid([self._with_advice(one) for one in mistakes_of(error)]) from error
 
-
-def _with_known_fields(mistake: Mistake, kind: type[BaseModel]) -> Mistake:
-    """For an unknown field of the body itself, what to do or write instead; any other mistake unchanged."""
-    if mistake.message != UNKNOWN or len(mistake.path) != 1:
-        return mistake
-    name = str(mistake.path[0])
-    advice = _INSTEAD.get((kind, name)) or instead_of(name, [*kind.model_fields], "known here")
-    return Mistake(mistake.path, f"{UNKNOWN}; {advice}")
+    def _with_advice(self, mistake: Mistake) -> Mistake:
+        """For an unknown field of the body itself, what to do or write instead; any other mistake unchanged."""
+        if mistake.message != UNKNOWN or len(mistake.path) != 1:
+            return mistake
+        name = str(mistake.path[0])
+        advice = self._instead.get(name) or instead_of(name, [*self._kind.model_fields], "known here")
+        return Mistake(mistake.path, f"{UNKNOWN}; {advice}")
 
 
 def _read_json(body: bytes) -> Any:
