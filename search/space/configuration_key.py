@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from search.space.parameters import CategoricalParameter, FloatParameter, Parameter, on_step
+from search.space.scalars import identity
 from search.space.space import Space
 
 Key = frozenset[tuple[str, object]]
@@ -22,4 +23,4 @@ def _place(parameter: Parameter | None, value: JsonValue) -> object:
     if isinstance(parameter, FloatParameter):
         return on_step(parameter, float(str(value)))
     index = parameter.position(value) if isinstance(parameter, CategoricalParameter) else None
-    return (isinstance(value, bool), value) if index is None else index
+    return identity(value) if index is None else index

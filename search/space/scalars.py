@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def identity(value: Scalar) -> tuple[bool, Scalar]:
+def identity(value: Any) -> tuple[bool, Any]:
     """Equal for values that are the `same`, and a key of a dict."""
     return isinstance(value, bool), value
 

@@ -66,9 +66,7 @@ def _message(mistake: Mistake, value: Any) -> str | None:
         case message if message in _EXAMPLES:
             return _with_example(message, mistake.path, _EXAMPLES[message])
         case message if message == NO_SCALAR and matches(("space", ANY, "choices", ANY), mistake.path):
-            return (
-                f"{NO_SCALAR}: give each choice a name, such as small, and look its value up in the training function"
-            )
+            return f"{NO_SCALAR}: {_NAMED_CHOICES}"
         case message if message == NO_ENTRYPOINT:
             module = as_module(value) if isinstance(value, str) else None
             return module and file_mistake(module)
