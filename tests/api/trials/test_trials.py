@@ -78,48 +78,6 @@ def test_asking_again_with_the_same_key_gives_the_same_trial(service: Api) -> No
     assert other.trial != first.trial
 
 
-def test_a_repeated_report_is_harmless(service: Api) -> None:
-    held = service.ask(service.create()["name"])
-    assert held
-    for _ in range(2):
-        held.sequence = 0
-        held.report(accuracy=0.5)
-    reports = service.get(f"/v1/trials/{held.trial}/reports")["items"]
-    assert [(report["step"], report["metrics"]) for report in reports] == [(1, {"accuracy": 0.5})]
-
-
-def test_a_report_sent_again_with_its_checkpoint_adds_the_checkpoint(service: Api) -> None:
-    held = service.ask(service.create()["name"])
-    assert held
-    held.report(accuracy=0.5)
-    held.sequence = 0
-    held.report(accuracy=0.5, checkpoint="/store/one")
-    checkpoints = service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]
-    assert [(one["uri"], one["step"]) for one in checkpoints] == [("/store/one", 1)]
-
-
-def test_a_report_under_the_number_of_the_one_before_is_refused_if_its_metrics_differ(service: Api) -> None:
-    """A caller that does not count its reports would be told that all is well."""
-    held = service.ask(service.create()["name"])
-    assert held
-    wide: dict[str, Any] = {
-        "accuracy": 1e23,
-        "tiny": 5e-324,
-        "count": 2**60,
-        "text": "a\x00b",
-        "nested": {"x": [1, 2.5, None]},
-    }
-    for _ in range(2):
-        held.sequence = 0
-        held.report(**wide)
-    held.sequence = 0
-    problem = held.report(422, accuracy=0.5)
-    assert "0 is the number of an earlier report with other metrics; the next one is 1" in str(problem)
-    held.sequence = 1
-    held.report(accuracy=0.5)
-    assert held.shown()["values"] == {"accuracy": 0.5}
-
-
 def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
     held = service.ask(service.create(checkpoints={"keep": 2})["name"])
     assert held
@@ -127,21 +85,6 @@ def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
         held.report(accuracy=number, checkpoint=f"/store/{number}")
     checkpoints = service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]
     assert [one["uri"] for one in checkpoints] == ["/store/3", "/store/2"]
-
-
-def test_a_late_repeat_does_not_add_a_dropped_checkpoint_again(service: Api) -> None:
-    """Its directory is removed by then; the trial resumes from the newest one."""
-    name = service.create()["name"]
-    held = service.ask(name)
-    assert held
-    for number in range(3):
-        held.report(accuracy=number, checkpoint=f"/{number}")
-    reports = [{"sequence": n, "metrics": {"accuracy": n}, "checkpoint": f"/{n}"} for n in range(3)]
-    held.call("reports", body={"reports": reports})
-    held.call("reports", body={"reports": reports[:1]})
-    assert [one["uri"] for one in service.get(f"/v1/trials/{held.trial}/checkpoints")["items"]] == ["/2"]
-    stored = [event["data"]["uri"] for event in service.events(name) if event["kind"] == "checkpoint"]
-    assert stored == ["/0", "/1", "/2"]
 
 
 def test_of_checkpoints_sent_together_the_last_reports_is_kept(service: Api) -> None:
