@@ -45,7 +45,7 @@ class WaitNotices:
 
 @contextmanager
 def noticing_waits(rank: int, world_size: int) -> Iterator[None]:
-    """Look in a thread of its own as long as this context lasts. A single rank waits for nobody."""
+    """Look in a thread of its own as long as this context lasts. A single rank never waits, so it needs no thread."""
     if world_size == 1:
         yield
         return

@@ -36,7 +36,7 @@ class StoredFile(Protocol):
 def stored_folder(uri: str, storage: str) -> StoredFolder:
     """`uri` is that of a folder below `storage`, the URI or path of the storage. Raises OSError and ValueError.
 
-    Only the path is taken from it: it may have been reported, and may not choose to whom the service sends credentials.
+    Only the path of `uri` is used. A worker has reported it, and must not name the server that gets the credentials.
     """
     path, root = _local_path(uri), _local_path(storage)
     return RemoteFolder(reached_as(storage, uri)) if path is None or root is None else LocalFolder(path, root)
