@@ -8,7 +8,7 @@ from service.api.http.bodies.body_reader import JSON
 from service.api.http.bodies.document_body import YAML, JsonOrYaml
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey, TrialId
 from service.api.http.openapi_errors import problems
-from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
+from service.api.http.pages import MAX_NUMBER, TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
 from service.api.views.trials_csv import trials_csv
@@ -40,6 +40,7 @@ def list_trials(
     experiment: ExperimentName,
     context: Ctx,
     status: Annotated[TrialStatus | None, Query(description="only trials with this status")] = None,
+    number: Annotated[int | None, Query(ge=0, le=MAX_NUMBER, description="only the trial with this number")] = None,
     sort: Annotated[Literal["number", "value"], Query(description="`value`: best first objective first")] = "number",
     table: Annotated[
         Literal["json", "csv"], Query(alias="format", description="`csv`: all trials as one table, instead of pages")
@@ -55,6 +56,7 @@ def list_trials(
             session,
             row.id,
             status=status,
+            number=number,
             by_value=row.spec["objectives"][0]["direction"] if sort == "value" else None,
             after=after,
             limit=MAX_CSV_ROWS if table == "csv" else limit + 1,

@@ -25,11 +25,6 @@ def duration(text: str) -> timedelta:
     return length
 
 
-def is_trial_id(text: str) -> bool:
-    """As opposed to the name of an experiment, which may begin with `t-`, too."""
-    return re.fullmatch("t-[0-9a-f]{12}", text) is not None
-
-
 def merge_patch(settings: Sequence[str], example: str = "limits.max_trials=64") -> dict[str, Any]:
     """Return settings such as `limits.max_trials=64` as one merge patch (RFC 7396). Raises BadArgument.
 

@@ -149,8 +149,10 @@ class Client:
         timeout = COMPUTE_TIMEOUT
         return self._json("POST", "/v1/spaces/preview", content=document, headers=headers, timeout=timeout)
 
-    def trials(self, experiment: str) -> Iterator[Json]:
-        return self._items(path_of("experiments", experiment, "trials"), {})
+    def trials(self, experiment: str, number: int | None = None) -> Iterator[Json]:
+        """All of them, or the one with this number."""
+        params = {} if number is None else {"number": number}
+        return self._items(path_of("experiments", experiment, "trials"), params)
 
     def enqueue(self, experiment: str, document: bytes) -> list[Json]:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""

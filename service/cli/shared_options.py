@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 
-from service.cli.arguments import BadArgument, is_trial_id
 from service.cli.client import Client
+from service.cli.trial_reference import check_trial
 from service.settings import without_password
 from service.stack.ports import MAX_PORT, accepts
 
@@ -27,13 +27,6 @@ def _checked(url: str) -> str:
     return url
 
 
-def _trial_id(text: str) -> str:
-    """Raises BadArgument for what is no trial's id, as the name of an experiment."""
-    if not is_trial_id(text):
-        raise BadArgument(f"{text!r} is not a trial's id (t-…); `paceline show NAME` lists an experiment's trials")
-    return text
-
-
 Url = Annotated[
     str,
     typer.Option(
@@ -45,7 +38,10 @@ Url = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 Experiment = Annotated[str, typer.Argument(help="An experiment's name or id.")]
-Trial = Annotated[str, typer.Argument(help="A trial's id (t-…); `paceline show NAME` lists them.", callback=_trial_id)]
+Trial = Annotated[
+    str,
+    typer.Argument(help="A trial's id (t-…) or NAME#NUMBER; `paceline show NAME` lists them.", callback=check_trial),
+]
 DataDir = Annotated[
     Path, typer.Option(envvar="PACELINE_DATA_DIR", help="Directory of the database, logs and checkpoints.")
 ]

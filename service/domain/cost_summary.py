@@ -11,12 +11,17 @@ def summary(cost: Mapping[str, float | None]) -> str:
     """`12.5 worker-hours, 6.25 GPU-hours: training 81 %, starting 12 %, idle 7 %`, from the fields of a `Cost`."""
     known = {name: seconds for name, seconds in cost.items() if seconds}
     phases = {name.removesuffix("_seconds"): seconds for name, seconds in known.items() if name not in NOT_HELD}
-    held = sum(phases.values())
+    held = held_seconds(cost)
     parts = sorted(((seconds / held, name) for name, seconds in phases.items()), reverse=True)
     shares = ", ".join(f"{name} {100 * share:.0f} %" for share, name in parts if share >= SHOWN_SHARE)
     amounts = [_amount("worker", known.get("worker_seconds", 0.0))]
     amounts += [_amount("GPU", known["gpu_seconds"])] if "gpu_seconds" in known else []
     return ": ".join(filter(None, [", ".join(amounts), shares]))
+
+
+def held_seconds(cost: Mapping[str, float | None]) -> float:
+    """From the claim to the end, of all attempts together."""
+    return sum(seconds for name, seconds in cost.items() if seconds and name not in NOT_HELD)
 
 
 def _amount(what: str, seconds: float) -> str:

@@ -19,7 +19,8 @@ Row = TypeVar("Row")
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before, unchanged")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="the number of items on a page, at most")]
 
-_Number = Annotated[int, Field(ge=0, lt=2**31)]
+MAX_NUMBER = 2**31 - 1
+_Number = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 

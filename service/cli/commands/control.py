@@ -9,6 +9,7 @@ from search.numbers_in_messages import counted
 from service.cli import arguments
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console
+from service.cli.trial_reference import is_trial, trial_id
 
 PANEL = "Control of experiments"
 app = typer.Typer()
@@ -34,18 +35,17 @@ def resume(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL
 
 @app.command(rich_help_panel=PANEL)
 def stop(
-    target: Annotated[str, typer.Argument(help="An experiment's name or id, or a trial's id (t-…).")],
+    target: Annotated[str, typer.Argument(help="An experiment's name or id, or a trial's id (t-…) or NAME#NUMBER.")],
     cancel: Annotated[bool, typer.Option("--cancel", hidden=True)] = False,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Stop an experiment, or one trial. Running trials leave at their next report, with its checkpoint, if any."""
-    is_trial = arguments.is_trial_id(target)
-    if is_trial and cancel:
+    if cancel and is_trial(target):
         raise typer.BadParameter("applies to experiments only", param_hint="--cancel")
     with connect(url) as client:
-        if is_trial:
-            stopped = client.stop_trial(target)
+        if is_trial(target):
+            stopped = client.stop_trial(trial_id(client, target))
         else:
             stopped = client.cancel(target) if cancel else client.stop_experiment(target)
     console.print_result(stopped, _end_of(stopped, target, "is being stopped"), as_json=as_json)

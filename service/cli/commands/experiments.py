@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from service.cli import submission
-from service.cli.arguments import is_trial_id
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
+from service.cli.trial_reference import is_trial, trial_id
 
 PANEL = "Experiments"
 app = typer.Typer()
@@ -74,23 +74,28 @@ def ls(
     console.print_result(found, shown, as_json=as_json)
 
 
-@app.command(rich_help_panel=PANEL, epilog="Examples:\n\npaceline show digits\n\npaceline show t-1f2e3d4c5b6a --json")
+@app.command(rich_help_panel=PANEL, epilog="Examples:\n\npaceline show digits\n\npaceline show digits#3 --json")
 def show(
     target: Annotated[
-        str, typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's name or id, or a trial's id (t-…).")
+        str,
+        typer.Argument(
+            metavar="NAME_OR_TRIAL", help="An experiment's name or id, or a trial's id (t-…) or NAME#NUMBER."
+        ),
     ],
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Show an experiment and its trials, or a trial and its attempts."""
     with connect(url) as client:
-        if is_trial_id(target):
-            one = client.trial(target)
+        if is_trial(target):
+            one = client.trial(trial_id(client, target))
             console.print_result(one, trial_facts.trial(one, datetime.now(UTC)), as_json=as_json)
             return
         found = client.experiment(target)
         trials = list(client.trials(found["id"]))
-    console.print_result(found | {"trials": trials}, terminal_tables.experiment(found, trials), as_json=as_json)
+    console.print_result(
+        found | {"trials": trials}, terminal_tables.experiment(found, trials, datetime.now(UTC)), as_json=as_json
+    )
 
 
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline best digits --json | jq .params")
@@ -99,7 +104,7 @@ def best(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) 
     with connect(url) as client:
         found = client.best(experiment)
         metric = client.experiment(experiment)["spec"]["objectives"][0]["metric"]
-    console.print_result(found, terminal_tables.best(found, metric), as_json=as_json)
+    console.print_result(found, terminal_tables.best(found, metric, datetime.now(UTC)), as_json=as_json)
 
 
 def _follow(client: Client, experiment: str, output: Console) -> None:

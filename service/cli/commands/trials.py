@@ -1,6 +1,7 @@
 """Commands about trials: logs, reports, decisions, checkpoints, enqueue, retry."""
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 from service.cli.terminal import console, terminal_tables
 from service.cli.terminal.log_output import log_output
+from service.cli.trial_reference import is_trial, trial_id
 
 PANEL = "Trials"
 app = typer.Typer()
@@ -33,7 +35,10 @@ FIRST_ATTEMPT = 1
 """The one that the service waits for when the log of a queued trial is followed."""
 
 
-@app.command(rich_help_panel=PANEL, epilog="Example: paceline logs t-1f2e3d4c5b6a --rank 0 --tail 50")
+@app.command(
+    rich_help_panel=PANEL,
+    epilog="Examples:\n\npaceline logs digits#3 --follow\n\npaceline logs t-1f2e3d4c5b6a --rank 0 --tail 50",
+)
 def logs(
     trial: Trial,
     rank: Annotated[int | None, typer.Option(help="Only the output of this worker.", show_default="all")] = None,
@@ -49,6 +54,7 @@ def logs(
 ) -> None:
     """Print the output of a trial's workers."""
     with connect(url) as client:
+        trial = trial_id(client, trial)
         number = _newest_attempt(client.trial(trial)) if follow and attempt is None else attempt
         is_empty = True
         for text in log_output(client.logs(trial, rank, tail, number, follow=follow)):
@@ -92,7 +98,7 @@ def decisions(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> No
     _print_list(url, trial, Client.decisions, terminal_tables.decisions, "No decisions.", as_json=as_json)
 
 
-@app.command(rich_help_panel=PANEL, epilog="Example: paceline checkpoints t-1f2e3d4c5b6a --pin 20")
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline checkpoints digits#3 --pin 20")
 def checkpoints(
     trial: Trial,
     pin: Annotated[list[int] | None, typer.Option(metavar="STEP", help="Pin the checkpoint of this step.")] = None,
@@ -102,6 +108,7 @@ def checkpoints(
 ) -> None:
     """Show where a trial's checkpoints are, newest first. A pinned one is kept until its experiment is deleted."""
     with connect(url) as client:
+        trial = trial_id(client, trial)
         for step in pin or ():
             client.pin_checkpoint(trial, step)
         for step in unpin or ():
@@ -136,7 +143,8 @@ def retention(
 )
 def fetch(
     source: Annotated[
-        str, typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's best trial, or a trial's id.")
+        str,
+        typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's best trial, or a trial's id or NAME#NUMBER."),
     ],
     step: Annotated[
         int | None, typer.Option(help="The step of the checkpoint; not with --tensorboard.", show_default="the newest")
@@ -155,7 +163,7 @@ def fetch(
         _fetch_event_files(url, source, to, as_json=as_json)
         return
     with connect(url) as client:
-        trial = client.trial(source) if arguments.is_trial_id(source) else _best_of(client, source)
+        trial = client.trial(trial_id(client, source)) if is_trial(source) else _best_of(client, source)
         step = step if step is not None else _newest_step(trial)
         target = to / f"trial-{trial['number']}-step-{step}"
         fetch_archive(client, path_of("trials", trial["id"], "checkpoints", step, "archive"), target)
@@ -166,10 +174,10 @@ def fetch(
 
 
 def _fetch_event_files(url: str, source: str, to: Path, *, as_json: bool) -> None:
-    kind = "trials" if arguments.is_trial_id(source) else "experiments"
     target = to / f"{source}-tensorboard"
     with connect(url) as client:
-        fetch_archive(client, path_of(kind, source, "tensorboard", "archive"), target)
+        whose = path_of("trials", trial_id(client, source)) if is_trial(source) else path_of("experiments", source)
+        fetch_archive(client, f"{whose}/tensorboard/archive", target)
     result = {"path": str(target.resolve())}
     console.print_result(result, f"The event files are in {target}: tensorboard --logdir {target}", as_json=as_json)
 
@@ -205,14 +213,14 @@ def enqueue(
     """Add your own configurations to an experiment. They run before any that the sampler proposes."""
     with connect(url) as client:
         trials = client.enqueue(experiment, arguments.read_document(document))
-    console.print_result(trials, terminal_tables.trials(trials), as_json=as_json)
+    console.print_result(trials, terminal_tables.trials(trials, datetime.now(UTC)), as_json=as_json)
 
 
 @app.command(rich_help_panel=PANEL)
 def retry(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
     """Queue a failed or stopped trial again. It resumes from its newest checkpoint."""
     with connect(url) as client:
-        queued = client.retry_trial(trial)
+        queued = client.retry_trial(trial_id(client, trial))
     console.print_result(queued, f"{trial} is queued again.", as_json=as_json)
 
 
@@ -226,5 +234,5 @@ def _print_list(
     as_json: bool,
 ) -> None:
     with connect(url) as client:
-        found = list(fetch(client, trial))
+        found = list(fetch(client, trial_id(client, trial)))
     console.print_result(found, table(found) if found else empty, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from search.reported_numbers import number_in
@@ -15,17 +16,30 @@ Json = dict[str, Any]
 
 @dataclass
 class Curve:
-    """A trial and its values of one metric, by step."""
+    """A trial and its values of one metric, by step. `started_at` and `ended_at` are of its newest attempt."""
 
     number: int
     params: Json
     status: str = "queued"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
     points: dict[int, float] = field(default_factory=dict)
 
     @property
     def newest(self) -> tuple[int, float] | None:
         step = max(self.points, default=None)
         return None if step is None else (step, self.points[step])
+
+    def seconds(self, now: datetime) -> float | None:
+        """How long its newest attempt has taken so far; None before the first one."""
+        return None if self.started_at is None else ((self.ended_at or now) - self.started_at).total_seconds()
+
+    def set_status(self, status: str, at: datetime) -> None:
+        self.status = status
+        if status == "running":
+            self.started_at, self.ended_at = at, None
+        elif self.ended_at is None:
+            self.ended_at = at
 
 
 class Curves:
@@ -50,7 +64,7 @@ class Curves:
             kept = data["checkpoint"]["step"]
             curve.points = {step: value for step, value in curve.points.items() if step <= kept}
         elif kind.startswith("trial."):
-            curve.status = kind.removeprefix("trial.")
+            curve.set_status(kind.removeprefix("trial."), datetime.fromisoformat(event["at"]))
 
 
 @dataclass(frozen=True)

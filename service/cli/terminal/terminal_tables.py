@@ -1,6 +1,7 @@
 """Experiments, trials and what belongs to a trial as tables for the terminal."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -8,7 +9,7 @@ from rich.markup import escape
 
 from search.numbers_in_messages import counted
 from service.cli.commands_for_calls import with_commands
-from service.cli.terminal.progress_view import COLOURS, shortened_traceback
+from service.cli.terminal.progress_view import COLOURS, clock, shortened_traceback
 from service.cli.terminal.text_layout import facts, table
 from service.cli.terminal.value_texts import float_text, parameters, value_text
 from service.domain import cost_summary
@@ -28,8 +29,8 @@ def _experiment_row(one: Json) -> tuple[str, ...]:
     return escape(one["name"]), one["id"], status(one), trials, _best(one), _time(one["created_at"])
 
 
-def experiment(one: Json, its_trials: Iterable[Json]) -> RenderableType:
-    return Group(facts(_experiment_facts(one)), "", trials(its_trials))
+def experiment(one: Json, its_trials: Iterable[Json], now: datetime) -> RenderableType:
+    return Group(facts(_experiment_facts(one)), "", trials(its_trials, now))
 
 
 def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
@@ -69,16 +70,25 @@ def chosen(one: Json) -> Iterator[tuple[str, str]]:
             yield name.replace("_", " "), escape(f"{part['name']}{why}")
 
 
-def trials(found: Iterable[Json]) -> RenderableType:
-    return table(("trial", "id", "status", "step", "value", "parameters", "reason"), map(_trial_row, found))
+def trials(found: Iterable[Json], now: datetime) -> RenderableType:
+    columns = ("trial", "id", "status", "time", "step", "value", "parameters", "reason")
+    return table(columns, (_trial_row(one, now) for one in found))
 
 
-def _trial_row(one: Json) -> tuple[str, ...]:
+def _trial_row(one: Json, now: datetime) -> tuple[str, ...]:
     value = ", ".join(number(value) for value in one["values"].values())
     step = "" if one.get("step") is None else str(one["step"])
     confirms = "" if one.get("confirms") is None else f"confirms trial {one['confirms']} with seed {one['seed']}"
     reason = escape(one.get("reason") or confirms)
-    return str(one["number"]), one["id"], status(one), step, value, escape(parameters(one["params"])), reason
+    texts = (escape(parameters(one["params"])), reason)
+    return str(one["number"]), one["id"], status(one), _duration(one, now), step, value, *texts
+
+
+def _duration(one: Json, now: datetime) -> str:
+    """Of a running trial since its first attempt began, of another one what its attempts took."""
+    if one["status"] == "running" and one.get("started_at"):
+        return clock(max(0.0, (now - datetime.fromisoformat(one["started_at"])).total_seconds()))
+    return clock(cost_summary.held_seconds(one["cost"])) if one.get("cost") else ""
 
 
 def reports(found: Iterable[Json]) -> RenderableType:
@@ -121,12 +131,14 @@ def _plan_row(one: Json) -> tuple[str, ...]:
     return str(one["trial_number"]), str(one["step"]), size(one["bytes"]), action, escape(one["why"])
 
 
-def best(one: Json, metric: str) -> RenderableType:
+def best(one: Json, metric: str, now: datetime) -> RenderableType:
     """The best trial, or the Pareto front of several objectives."""
     if "items" in one:
         directions = ", ".join(f"{escape(each['metric'])} ({each['direction']})" for each in one["objectives"])
         shown = f"the first {len(one['items'])} of " if one["next_cursor"] else ""
-        return Group(f"Pareto front of {directions}: {shown}{counted(one['count'], 'trial')}", "", trials(one["items"]))
+        return Group(
+            f"Pareto front of {directions}: {shown}{counted(one['count'], 'trial')}", "", trials(one["items"], now)
+        )
     found = facts(_best_facts(one, metric))
     confirmed = (one.get("confirmation") or {}).get("ranking")
     return Group(found, "", confirmations(confirmed)) if confirmed else found

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -84,7 +85,8 @@ def _live_view(experiment: Json, progress: TrialProgress, height: int) -> Render
     objective = experiment["spec"]["objectives"][0]
     rows = min(MAX_ROWS, max(MIN_ROWS, height - OTHER_LINES))
     maximize = objective["direction"] == "maximize"
-    table = live_table(progress.curves, metric=progress.metric, maximize=maximize, rows=rows)
+    now = datetime.now(UTC)
+    table = live_table(progress.curves, metric=progress.metric, maximize=maximize, rows=rows, now=now)
     above = progress_view.live_view(experiment, progress)
     return above if table is None else Group(above, "", table)
 

@@ -132,6 +132,7 @@ def page_of_trials(
     experiment_id: str,
     *,
     status: str | None,
+    number: int | None,
     by_value: Direction | None,
     after: tuple[float | None, int] | None,
     limit: int,
@@ -140,12 +141,14 @@ def page_of_trials(
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id)
     if status:
         query = query.where(TrialRow.status == status)
-    value, number = after or (None, None)
-    further = TrialRow.number > (-1 if number is None else number)
+    if number is not None:
+        query = query.where(TrialRow.number == number)
+    value, seen = after or (None, None)
+    further = TrialRow.number > (-1 if seen is None else seen)
     if by_value is None:
         return _first(session, query.where(further).order_by(TrialRow.number), limit)
     found: list[TrialRow] = []
-    if number is None or value is not None:
+    if seen is None or value is not None:
         valued = query.where(TrialRow.value.is_not(None))
         if value is not None:
             no_better = TrialRow.value >= value if by_value == "minimize" else TrialRow.value <= value

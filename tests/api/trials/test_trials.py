@@ -292,6 +292,9 @@ def test_pages_by_value_end_with_the_trials_without_a_value(service: Api, direct
     assert paged(service, name, "&status=completed") == best
     assert paged(service, name, "&status=failed") == [1, 5, 9]
     assert paged(service, name, "&status=running") == []
+    assert paged(service, name, "&number=5") == [5]
+    assert paged(service, name, "&number=5&status=completed") == []
+    assert [trial["number"] for trial in service.get(f"/v1/experiments/{name}/trials?number=2")["items"]] == [2]
 
 
 def paged(service: Api, name: str, query: str) -> list[int]:

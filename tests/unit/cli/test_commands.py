@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ def test_a_command_of_a_trial_says_where_to_find_its_id(run: Run, project: Path)
     for command in ("logs", "reports", "decisions", "checkpoints", "retry"):
         ended = run(command, name)
         assert ended.code == 2
-        assert ended.err.startswith(f"error: {name!r} is not a trial's id (t-…); `paceline show NAME` lists")
+        assert ended.err.startswith(
+            f"error: {name!r} must be a trial: its id (t-…), or NAME#NUMBER; `paceline show NAME` lists"
+        )
 
 
 def test_an_ended_experiment_without_a_completed_trial_has_no_best_one(run: Run, project: Path) -> None:
@@ -106,7 +109,7 @@ def test_best_with_several_objectives_is_the_pareto_front(run: Run, project: Pat
 def test_show_says_what_is_wrong_with_the_mirror() -> None:
     one = {"name": "mine", "id": "x-1", "status": "running", "mlflow_error": "MLflow answers 403 [forbidden]"}
     with console.out.capture() as shown:
-        console.out.print(terminal_tables.experiment(one, []))
+        console.out.print(terminal_tables.experiment(one, [], datetime.now(UTC)))
     assert "MLflow answers 403 [forbidden]" in shown.get()
 
 

@@ -40,7 +40,7 @@ def test_an_experiment_may_be_named_as_trials_are(run: Run, project: Path) -> No
     assert run("stop", name).out == "t-0 has ended: stopped.\n"
 
 
-@pytest.mark.parametrize("ending", ["/trials", "#2", "?limit=1", "/../", " "])
+@pytest.mark.parametrize("ending", ["/trials", "#a", "?limit=1", "/../", " "])
 def test_a_name_is_no_path(run: Run, project: Path, ending: str) -> None:
     name = f"{external(run, project)['name']}{ending}"
     for command in ("show", "pause", "cancel", "delete", "best"):

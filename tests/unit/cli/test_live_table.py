@@ -1,5 +1,6 @@
 """The table of a live view: its rows, and curves that can be compared with each other."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ from rich.console import Console
 
 from service.cli.terminal.curves import BARS, Curves, Scale, sparkline
 from service.cli.terminal.live_table import CURVE_WIDTH, live_table
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -24,20 +27,38 @@ def create(curves: Curves, number: int, *values: Any, status: str = "running", *
         add(curves, f"trial.{status}", trial, number=number)
 
 
-def add(curves: Curves, kind: str, trial: str | None, **data: Any) -> None:
-    curves.add({"kind": kind, "trial": trial, "data": data})
+def add(curves: Curves, kind: str, trial: str | None, after: float = 0, **data: Any) -> None:
+    at = (BEGAN + timedelta(seconds=after)).isoformat()
+    curves.add({"kind": kind, "trial": trial, "data": data, "at": at})
 
 
-def shown(curves: Curves, *, rows: int = 9, maximize: bool = False) -> list[str]:
-    table = live_table(curves, metric="loss", maximize=maximize, rows=rows)
+def shown(curves: Curves, *, rows: int = 9, maximize: bool = False, after: float = 0) -> list[str]:
+    table = live_table(curves, metric="loss", maximize=maximize, rows=rows, now=BEGAN + timedelta(seconds=after))
     console = Console(width=120, record=True)
     console.print(table)
     return console.export_text().splitlines()
 
 
-def test_before_the_first_report_there_is_no_table(curves: Curves) -> None:
-    create(curves, 0)
-    assert live_table(curves, metric="loss", maximize=False, rows=9) is None
+def test_before_the_first_trial_runs_there_is_no_table(curves: Curves) -> None:
+    add(curves, "trial.created", "t-0", number=0, params={})
+    assert live_table(curves, metric="loss", maximize=False, rows=9, now=BEGAN) is None
+
+
+def test_a_trial_that_runs_without_a_report_shows_for_how_long(curves: Curves) -> None:
+    create(curves, 0, lr=0.1)
+    [header, row] = shown(curves, after=65)
+    assert header.split() == ["trial", "status", "time", "step", "loss", "parameters"]
+    assert row.split() == ["0", "running", "1:05", "lr=0.1"]
+
+
+def test_the_time_is_that_of_the_newest_attempt_and_ends_with_it(curves: Curves) -> None:
+    create(curves, 0, 0.5)
+    add(curves, "trial.queued", "t-0", after=50, number=0)
+    add(curves, "trial.running", "t-0", after=100, number=0)
+    assert shown(curves, after=110)[1].split()[:3] == ["0", "running", "0:10"]
+    add(curves, "trial.paused", "t-0", after=120, number=0)
+    add(curves, "trial.pruned", "t-0", after=900, number=0)
+    assert shown(curves, after=1000)[1].split()[:3] == ["0", "pruned", "0:20"]
 
 
 @pytest.mark.parametrize(("maximize", "order"), [(False, ["3", "1", "2", "0"]), (True, ["3", "0", "2", "1"])])
@@ -54,8 +75,8 @@ def test_running_trials_come_first_and_then_the_best(curves: Curves, maximize: b
 def test_a_row_has_the_newest_value_and_the_params(curves: Curves) -> None:
     create(curves, 7, 0.5, 0.25, lr=0.1, optimizer="sgd")
     [header, row] = shown(curves)
-    assert header.split()[:4] == ["trial", "status", "step", "loss"]
-    assert row.split()[:4] == ["7", "running", "2", "0.25"]
+    assert header.split()[:5] == ["trial", "status", "time", "step", "loss"]
+    assert row.split()[:5] == ["7", "running", "0:00", "2", "0.25"]
     assert "lr=0.1, optimizer=sgd" in row
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -96,7 +97,7 @@ def test_what_a_live_view_shows_of_control_characters_is_not_cut() -> None:
     console.print(table)
     curves = Curves("loss")
     curves.by_trial["t"] = Curve(0, params={"a\u202eb": 1}, status="running", points={1: 0.5})
-    console.print(live_table(curves, metric="c\u202ed", maximize=True, rows=1))
+    console.print(live_table(curves, metric="c\u202ed", maximize=True, rows=1, now=datetime.now(UTC)))
     for text in (r"│ a\u202eb │", r"a\u202eb=1", r"c\u202ed"):
         assert text in file.getvalue()
 

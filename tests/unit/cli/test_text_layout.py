@@ -1,5 +1,7 @@
 """Tables and facts: nothing that is to be copied is cut or broken, and no width is wasted."""
 
+from datetime import UTC, datetime
+
 import pytest
 from rich.console import RenderableType
 from rich.markup import escape
@@ -7,6 +9,7 @@ from rich.markup import escape
 from service.cli.terminal import console, terminal_tables
 from service.cli.terminal.text_layout import facts, table
 
+NOW = datetime(2026, 1, 1, 12, 2, tzinfo=UTC)
 URI = "s3://bucket/" + "a-long-prefix/" * 10 + "checkpoint_000001"
 TRIAL = {"number": 0, "id": "t-1f2e3d4c5b6a", "status": "running", "values": {"loss": 0.5}, "params": {}}
 
@@ -39,8 +42,24 @@ def test_control_characters_are_shown_whole_in_tables_and_facts(
 def test_a_column_without_content_is_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [header, _] = printed(terminal_tables.trials([TRIAL | {"params": {"lr": 0.1}}]), capsys, monkeypatch)
+    [header, _] = printed(terminal_tables.trials([TRIAL | {"params": {"lr": 0.1}}], NOW), capsys, monkeypatch)
     assert header.split() == ["trial", "id", "status", "value", "parameters"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "time"),
+    [
+        ({"started_at": "2026-01-01T11:00:55Z"}, "1:01:05"),
+        ({"started_at": "2026-01-01T12:02:01Z"}, "0:00"),
+        ({"status": "pruned", "cost": {"waiting_seconds": 900, "starting_seconds": 2, "training_seconds": 61}}, "1:03"),
+    ],
+)
+def test_a_trial_says_for_how_long_it_runs_or_what_its_attempts_took(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], time: str
+) -> None:
+    [header, row] = printed(terminal_tables.trials([TRIAL | changes], NOW), capsys, monkeypatch)
+    assert header.split()[3] == "time"
+    assert row.split()[3] == time
 
 
 def test_what_rich_takes_for_an_emoji_stays_as_it_is(
@@ -57,7 +76,7 @@ def test_texts_are_wrapped_and_never_hidden(
 ) -> None:
     params = {f"a_long_parameter_{number}": number for number in range(20)}
     one = TRIAL | {"params": params, "reason": "words of " * 20}
-    lines = printed(terminal_tables.trials([one]), capsys, monkeypatch, width=80)
+    lines = printed(terminal_tables.trials([one], NOW), capsys, monkeypatch, width=80)
     assert max(map(len, lines)) <= 80
     assert all(f"{name}={value}" in "\n".join(lines) for name, value in params.items())
     assert "t-1f2e3d4c5b6a" in lines[1]
