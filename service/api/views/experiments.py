@@ -10,6 +10,7 @@ from search.early_stopping import Rule
 from search.mistakes import Mistake
 from search.samplers import ChosenSampler
 from service.api.views.costs import CostView
+from service.api.views.missing_metrics import missing_metrics
 from service.api.views.rows import View
 from service.api.views.trials import TrialView, trial_views
 from service.domain.group_fit import waiting_for
@@ -103,6 +104,8 @@ class ExperimentView(View):
     """of the first trial that failed, if the experiment failed"""
     waiting_for: str | None
     """what its next trial lacks: resources, or a library that the sampler needs"""
+    missing_metrics: str | None
+    """the metrics of objectives and constraints that its first trials have not reported so far, and what they report"""
     counts: dict[str, int]
     """the number of trials in each status"""
     best: TrialView | None
@@ -151,6 +154,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
     proposing = [row.id for row in starting if not counts[row.id]["queued"]]
     idle = [row for row in starting if not counts[row.id]["running"]]
     missing = _missing_resources(session, idle) | _missing_libraries({id_: chosen[id_] for id_ in proposing})
+    unreported = missing_metrics(session, rows, counts)
 
     def view(row: ExperimentRow) -> ExperimentView:
         spec, mirror = specs.get(row.id), mirrors.get(row.id)
@@ -164,6 +168,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             end_detail=row.end_detail,
             traceback=tracebacks.get(row.id),
             waiting_for=missing.get(row.id),
+            missing_metrics=unreported.get(row.id),
             counts=counts[row.id],
             best=best.get(row.id),
             checkpoint_bytes=row.checkpoint_bytes,

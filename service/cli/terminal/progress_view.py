@@ -36,8 +36,7 @@ def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
     best = _best_text(experiment, progress.metric)
     lines: list[RenderableType] = [_progress_bar(experiment, progress.finished), _counts(progress)]
     lines.append(Text("best     ", style="bold") + plain(best or "none yet", style="green" if best else "dim"))
-    if waiting := waiting_text(experiment):
-        lines.append(plain(waiting, style="yellow"))
+    lines += [plain(text, style="yellow") for text in _hindrances(experiment)]
     recent = (plain(f"  {sentence}", style="dim", no_wrap=True, overflow="ellipsis") for sentence in progress.recent)
     return Group(*lines, *recent)
 
@@ -45,8 +44,8 @@ def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
 def status_line(experiment: Json, progress: TrialProgress) -> str:
     total = experiment["spec"]["limits"]["max_trials"]
     parts = [f"{experiment['name']}: {progress.finished}/{total} trials", status_counts(progress.statuses.values())]
-    waiting, best = waiting_text(experiment), _best_text(experiment, progress.metric)
-    parts += [waiting] if waiting else []
+    parts += _hindrances(experiment)
+    best = _best_text(experiment, progress.metric)
     parts += [f"best {best}"] if best else []
     return "; ".join(part for part in parts if part)
 
@@ -55,6 +54,10 @@ def waiting_text(experiment: Json) -> str:
     """What the experiment's trials wait for; empty if they do not."""
     missing = experiment.get("waiting_for")
     return f"waiting for {with_commands(missing)}" if missing else ""
+
+
+def _hindrances(experiment: Json) -> list[str]:
+    return list(filter(None, [waiting_text(experiment), experiment.get("missing_metrics")]))
 
 
 def summary(experiment: Json, progress: TrialProgress) -> list[tuple[str, str]]:

@@ -41,6 +41,8 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
         yield "traceback", escape(shortened_traceback(one["traceback"]))
     if one.get("waiting_for"):
         yield "waiting for", escape(with_commands(one["waiting_for"]))
+    if one.get("missing_metrics"):
+        yield "metrics", f"[yellow]{escape(one['missing_metrics'])}[/yellow]"
     yield from chosen(one)
     if one.get("best"):
         yield "best", f"{_best(one)} by trial {one['best']['number']}: {escape(parameters(one['best']['params']))}"

@@ -15,6 +15,8 @@ from rich.text import Text
 from service.cli.terminal.console import SafeConsole
 from service.cli.terminal.curves import Curve, Curves
 from service.cli.terminal.live_table import live_table
+from service.cli.terminal.progress import TrialProgress
+from service.cli.terminal.progress_view import status_line
 from service.cli.terminal.trial_facts import SOURCES
 from tests.unit.cli.conftest import Run, external, finish_one, service_in_a_thread, submitted
 
@@ -65,6 +67,17 @@ def test_an_experiment_that_is_ending_says_how_many_trials_still_run(run: Run, p
     httpx.post(f"{url}/v1/experiments/{name}/ask").raise_for_status()
     httpx.post(f"{url}/v1/experiments/{name}/stop").raise_for_status()
     assert "ending: 1 trial still runs (user: a user stopped it)\n" in run("show", name).out
+
+
+def test_an_experiment_whose_reports_lack_the_objective_says_so(run: Run, project: Path, url: str) -> None:
+    name = str(external(run, project)["name"])
+    asked = httpx.post(f"{url}/v1/experiments/{name}/ask").json()
+    report = {"reports": [{"sequence": 0, "metrics": {"val_loss": 0.5}}]}
+    lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+    httpx.post(f"{url}/v1/trials/{asked['trial']}/reports", json=report, headers=lease).raise_for_status()
+    missing = "no report so far has loss; the newest report of trial 0 has val_loss"
+    assert missing in run("show", name).out
+    assert missing in status_line(httpx.get(f"{url}/v1/experiments/{name}").json(), TrialProgress("loss"))
 
 
 def test_an_experiment_is_shown_with_why_it_and_its_trials_failed(run: Run, project: Path, url: str) -> None:
