@@ -1,4 +1,4 @@
-"""A metric of an objective or constraint that trials do not report, as one with another name, is told before they end."""
+"""A metric of an objective or constraint that trials do not report, such as a misspelt one, is told before they end."""
 
 from typing import Any
 
