@@ -64,7 +64,8 @@ def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: da
     loses = spec_of(experiment).early_stopping.paused_trials_lose
     to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
     for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
-        why = f"paused at step {trial.paused_milestone} when the experiment ended: {experiment.end_detail or reason}"
+        paused = trial.reason or f"paused at step {trial.paused_milestone}"
+        why = f"{paused}; the experiment ended before it was resumed: {experiment.end_detail or reason}"
         if to is TrialStatus.STOPPED:
             trial.stop_cause = StopCause.EXPERIMENT_ENDED
         move_trial(session, experiment, trial, to, reason=why, at=now)

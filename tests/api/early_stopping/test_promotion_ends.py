@@ -90,7 +90,9 @@ def test_paused_trials_are_pruned_when_a_user_ends_the_experiment(service: Api, 
     report(leaving, 0.5)
     service.post(f"/v1/experiments/{name}/{how}")
     assert statuses(service, name) == ["pruned", "pruned", "running", "running"]
-    assert trials(service, name)[0]["reason"] == f"paused at step 1 when the experiment ended: {why}"
+    paused = "accuracy 0.9 at step 1; 1 trial has reached rung 1, and none passes before 9 have; it is paused there"
+    ended = f"the experiment ended before it was resumed: {why}"
+    assert trials(service, name)[0]["reason"] == f"{paused}; {ended}"
     assert [running.finish("stopped")["status"], leaving.finish("stopped")["status"]] == ["stopped", "stopped"]
     assert experiment(service, name)["status"] == "stopped"
 
