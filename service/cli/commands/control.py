@@ -73,9 +73,12 @@ def change(
     url: Url = LOCAL_URL,
 ) -> None:
     """Change the spec of a live experiment. An experiment that ended by a limit runs again when the limit is raised."""
+    patch = arguments.merge_patch(settings)
     with connect(url) as client:
-        changed = client.change(experiment, arguments.merge_patch(settings))
-    console.print_result(changed, f"{changed['name']} is changed; it is {changed['status']}.", as_json=as_json)
+        before = client.experiment(experiment)
+        changed = client.change(experiment, patch)
+    what = "is changed" if changed["spec"] != before["spec"] else "has these values already"
+    console.print_result(changed, f"{changed['name']} {what}; it is {changed['status']}.", as_json=as_json)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -18,9 +18,8 @@ from service.runtime.search_view.objective_values import broken_constraints, mis
 from service.store.attempts import attempts_of
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored
-from service.store.tables import TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
-from service.store.trials.trials import reports_of
+from service.store.trials.trials import newest_checkpoint, reports_of
 from trainer.wire import Failure, FailureKind, Kind, Outcome, PhaseSeconds
 
 HOLDERS_CLOCK = 0.1
@@ -31,6 +30,7 @@ _FAILURE_AFTER_STOP = {
     StopCause.BAD_OBJECTIVE: FailureKind.USER_ERROR,
 }
 """There is no retry: what it reports for the same step would not count."""
+WITHOUT_CHECKPOINT = "; it has saved no checkpoint, so it would start from the beginning"
 HOW_TO_REPORT = ": report with ray.train.report(), not with tune.report() or print()"
 
 
@@ -150,17 +150,19 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
     if cause is not None and cause is not StopCause.PAUSED:
         return Following(STATUS_AFTER_STOP[cause], trial.stop_reason)
     if failure is None:
-        return _paused(trial) if cause else _stopped_by_holder(leased)
+        return _paused(leased) if cause else _stopped_by_holder(leased)
     if not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry):
         return Following(TrialStatus.FAILED, failure.message, failure.kind)
-    return _paused(trial) if cause else Following(TrialStatus.QUEUED, failure.message)
+    return _paused(leased) if cause else Following(TrialStatus.QUEUED, failure.message)
 
 
-def _paused(trial: TrialRow) -> Following:
+def _paused(leased: LeasedAttempt) -> Following:
     """A trial that was asked to pause. It continues immediately if a new rule does not pause it."""
-    if trial.paused_milestone is None:
+    if leased.trial.paused_milestone is None:
         return Following(TrialStatus.QUEUED, RULE_CHANGED)
-    return Following(STATUS_AFTER_STOP[StopCause.PAUSED], trial.stop_reason)
+    has_saved = newest_checkpoint(leased.session, leased.trial.id) is not None
+    reason = f"{leased.trial.stop_reason}{'' if has_saved else WITHOUT_CHECKPOINT}"
+    return Following(STATUS_AFTER_STOP[StopCause.PAUSED], reason)
 
 
 def _stopped_by_holder(leased: LeasedAttempt) -> Following:

@@ -56,6 +56,18 @@ def test_of_nine_trials_three_reach_the_second_rung_and_one_the_last(service: Ap
     assert ended["best"]["attempt_count"] == 3
 
 
+def test_a_trial_that_is_paused_without_a_checkpoint_says_what_a_resumption_costs(service: Api) -> None:
+    name = started(service)
+    held = given(service, name)
+    assert held.report(accuracy=0.9)["decision"] == "stop"
+    held.finish("stopped")
+    [paused] = trials(service, name)
+    assert paused["status"] == "paused"
+    assert paused["reason"].endswith(
+        "it is paused there; it has saved no checkpoint, so it would start from the beginning"
+    )
+
+
 def test_the_search_learns_from_a_paused_trial_as_from_one_stopped_at_that_rung(service: Api) -> None:
     tpe = {"sampler": "tpe", "seed": 3, "options": {"n_startup_trials": 2}}
     values = [0.9, 0.1, 0.2, 0.8]

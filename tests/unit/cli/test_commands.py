@@ -164,6 +164,8 @@ def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url
     assert (changed.code, changed.out) == (0, f"{experiment['name']} is changed; it is running.\n")
     spec = httpx.get(f"{url}/v1/experiments/{experiment['name']}").json()["spec"]
     assert (spec["limits"]["max_trials"], spec["tags"]) == (2, {"team": "vision"})
+    repeated = run("change", str(experiment["name"]), "--set", "limits.max_trials=2")
+    assert repeated.out == f"{experiment['name']} has these values already; it is running.\n"
 
 
 def test_a_refused_change_names_each_mistake(run: Run, project: Path) -> None:
