@@ -36,6 +36,8 @@ def experiment(
     """The first line is plain text, since MLflow's table of runs shows only that."""
     ended = f" ({row.end_reason})" if row.end_reason else ""
     lines = [f"{row.status}{ended}: {objective(row)}; {counts(by_status)}"]
+    if row.end_detail:
+        lines += ["", row.end_detail]
     if best is not None:
         lines += ["", f"Best is trial {best.number}:", *(f"- {name}: `{value}`" for name, value in best.params.items())]
     if front is not None and front.members:

@@ -250,6 +250,14 @@ def test_with_several_objectives_the_parent_shows_the_front() -> None:
     assert "| 3 | 1 | 0.25 |\n| 1 | 2 | 0.75 |" in projection.parent.tags["mlflow.note.content"]
 
 
+def test_the_parent_says_why_the_experiment_failed() -> None:
+    failed = experiment()
+    failed.status, failed.end_reason = "failed", "too_many_failures"
+    failed.end_detail = "the first 5 trials failed alike: ImportError: no module 'models'"
+    projection = project(ProjectionInput(failed), [event(9, "experiment.failed", None, reason="too_many_failures")])
+    assert failed.end_detail in projection.parent.tags[DESCRIPTION].splitlines()
+
+
 def test_infeasible_trials_are_on_no_front_and_never_the_best() -> None:
     trials = {"t-0": trial(0), "t-1": trial(1)}
     ends = [ended(0, 3, 0.5, feasible=True), ended(1, 1, 0.9, feasible=False)]

@@ -3,11 +3,12 @@
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from search.numbers_in_messages import counted
 from service.cli import submission
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
@@ -44,12 +45,16 @@ def submit(
         created = submission.submit(client, spec, code, name)
         console.print_warnings(created.get("warnings", ()))
         if as_json or not watch:
-            text = f"{created['name']} ({created['id']}) is {created['status']}. To follow it: paceline watch"
-            waiting = progress_view.waiting_text(created)
-            shown = "\n".join(filter(None, [f"{text} {created['name']}", waiting]))
-            console.print_result(created, shown, as_json=as_json)
+            console.print_result(created, _submitted(created), as_json=as_json)
         if watch:
             _follow(client, created["id"], console.err if as_json else console.out)
+
+
+def _submitted(created: dict[str, Any]) -> str:
+    name, limits = created["name"], created["spec"]["limits"]
+    amount = f"{counted(limits['max_trials'], 'trial')}, {limits['parallelism']} at a time"
+    text = f"{name} ({created['id']}) is {created['status']}: up to {amount}. To follow it: paceline watch {name}"
+    return "\n".join(filter(None, [text, progress_view.waiting_text(created)]))
 
 
 @app.command(rich_help_panel=PANEL)

@@ -67,7 +67,7 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": metrics}
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
     change_later(trial, last_step=max(step, trial.last_step or step))
-    if _update_objectives(leased.spec, trial, report.metrics) and trial.confirms is None:
+    if _update_objectives(leased.spec, trial, report.metrics, step) and trial.confirms is None:
         _check_targets(leased)
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
     judged = decider.judge(trial, step, report.metrics)
@@ -103,7 +103,7 @@ def _store(leased: LeasedAttempt, sequence: int, step: int, metrics: dict[str, A
     return existing is None or existing.attempt == attempt
 
 
-def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any]) -> bool:
+def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any], step: int) -> bool:
     """Take the newest values. Return whether the report has any of the objectives' and constraints' metrics.
 
     An objective that is NaN or infinite stops the trial as diverged, and one that is no number as an error of its code.
@@ -114,7 +114,7 @@ def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[s
     reported = {name: number_in(metrics, name) for name in names if name in metrics}
     for objective in spec.objectives:
         if objective.metric in reported and reported[objective.metric] is None:
-            request_stop(trial, *_why_no_value(objective.metric, metrics[objective.metric]))
+            request_stop(trial, *_why_no_value(objective.metric, metrics[objective.metric], step))
     first = reported.get(spec.objective.metric)
     if first is not None:
         change_later(trial, value=first)
@@ -123,12 +123,12 @@ def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[s
     return bool(reported)
 
 
-def _why_no_value(metric: str, given: Any) -> tuple[StopCause, str]:
+def _why_no_value(metric: str, given: Any, step: int) -> tuple[StopCause, str]:
     """Why an objective that is not a finite number stops the trial."""
     if is_number(given):
-        return StopCause.DIVERGED, f"diverged: {metric} is {_shown_number(given)}"
+        return StopCause.DIVERGED, f"diverged: {metric} is {_shown_number(given)} at step {step}"
     what = f"the text {reprlib.repr(given)}" if isinstance(given, str) else _TYPE_NAMES.get(type(given), "an object")
-    return StopCause.BAD_OBJECTIVE, f"the objective {metric} must be a number; the trial reported {what}"
+    return StopCause.BAD_OBJECTIVE, f"the objective {metric} must be a number; the trial reported {what} at step {step}"
 
 
 def _shown_number(given: float | str) -> float | str:

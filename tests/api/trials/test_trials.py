@@ -160,7 +160,7 @@ def test_a_trial_whose_objective_is_not_a_finite_number_diverges(service: Api, v
     held.finish("stopped")
     shown = held.shown()
     assert (shown["status"], shown["failure_kind"]) == ("failed", "diverged")
-    assert shown["reason"] == f"diverged: accuracy is {shown_as}"
+    assert shown["reason"] == f"diverged: accuracy is {shown_as} at step 1"
     assert ran(service, name, 0.5)["status"] == "completed"
 
 
@@ -176,7 +176,7 @@ def test_an_objective_that_is_no_number_is_an_error_of_the_code(service: Api, va
     shown = held.shown()
     assert shown["status"] == "failed"
     assert shown["failure_kind"] == shown["attempts"][-1]["error"]["kind"] == "user_error"
-    assert shown["reason"] == f"the objective accuracy must be a number; the trial reported {shown_as}"
+    assert shown["reason"] == f"the objective accuracy must be a number; the trial reported {shown_as} at step 1"
 
 
 def test_a_bare_nan_in_json_is_kept_as_text(service: Api) -> None:

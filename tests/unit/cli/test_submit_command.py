@@ -23,6 +23,7 @@ def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: P
 
 def test_what_an_experiment_waits_for_is_printed_at_its_submission(run: Run, project: Path) -> None:
     ended = run("submit", str(project / "experiment.yaml"))
+    assert " is running: up to 2 trials, 1 at a time. To follow it: paceline watch mine" in ended.out
     assert ended.out.splitlines()[1].startswith("waiting for an agent: none is connected")
 
 
