@@ -117,6 +117,9 @@ class Runner(Protocol):
         Returns when all workers know it, or after ANNOUNCEMENT_SECONDS.
         """
 
+    def call_in_workers(self, function: Callable[[], object]) -> None:
+        """Call it in the processes of all workers that have started, beside the training function. From any thread."""
+
     def wake(self, *, ending: bool = False) -> None:
         """All ranks have reported or, with `ending`, are done. From any thread."""
 
@@ -170,6 +173,9 @@ class WarmRunner:
 
     async def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
         await _announce_preemption(self.actors().values(), ranks, seconds)
+
+    def call_in_workers(self, function: Callable[[], object]) -> None:
+        _call_in(self.actors().values(), function)
 
     def wake(self, *, ending: bool = False) -> None:
         self.group.wake(ending=ending)
@@ -251,6 +257,9 @@ class FreshRunner:
     async def announce_preemption(self, ranks: RanksByNode, seconds: float) -> None:
         await _announce_preemption(self._actors, ranks, seconds)
 
+    def call_in_workers(self, function: Callable[[], object]) -> None:
+        _call_in(self._actors, function)
+
     def wake(self, *, ending: bool = False) -> None:
         """The controller is another process; it polls."""
 
@@ -302,6 +311,11 @@ async def _announce_preemption(workers: Iterable[Any], ranks: RanksByNode, secon
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(min(ANNOUNCEMENT_SECONDS, seconds / 2)):
             await asyncio.gather(*calls, return_exceptions=True)  # a worker that has ended needs to know nothing
+
+
+def _call_in(workers: Iterable[Any], function: Callable[[], object]) -> None:
+    for actor in workers:
+        actor.execute.remote(function)
 
 
 @contextlib.contextmanager

@@ -177,6 +177,12 @@ def waiting_report() -> int | None:
     return number
 
 
+def training_thread() -> int | None:
+    """The identity of the thread that runs the training function; None before it has started."""
+    thread = ray_context.get_train_context().execution_context.training_thread_runner._thread  # noqa: SLF001
+    return None if thread is None else thread.ident
+
+
 def mark_training_done() -> None:
     setattr(ray_context.get_train_context(), TRAINING_DONE, True)
 

@@ -56,6 +56,7 @@ class Assignment:
     max_seconds: float | None
     kill_after_seconds: float | None
     stop_grace_seconds: float
+    report_timeout_seconds: float | None
     system_metrics_seconds: float | None
     traceparent: str | None
 
@@ -107,6 +108,7 @@ class Assignment:
             max_seconds=body.get("max_seconds"),
             kill_after_seconds=body.get("kill_after_seconds"),
             stop_grace_seconds=float(body["stop_grace_seconds"]),
+            report_timeout_seconds=body.get("report_timeout_seconds"),
             system_metrics_seconds=body.get("system_metrics_seconds"),
             traceparent=body.get("traceparent"),
         )

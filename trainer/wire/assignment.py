@@ -79,6 +79,8 @@ class Assignment(Message):
     """so long after its training function began, its workers are killed"""
     stop_grace_seconds: float = STOP_GRACE_SECONDS
     """how long a stopped attempt has to save and leave"""
+    report_timeout_seconds: float | None = None
+    """an attempt that reports nothing for so long is lost to its holder"""
     traceparent: str | None = None
     """of the attempt's trace (W3C Trace Context), for the header of the same name; null: no tracing"""
     system_metrics_seconds: float | None = None

@@ -34,7 +34,7 @@ from trainer.slot.attempt.ray_failures import classify, undelivered
 from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
 from trainer.slot.attempt.stuck_ranks import StuckSearch
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
-from trainer.slot.attempt.timers import Timers
+from trainer.slot.attempt.time_limits import TimeLimits
 from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
 from trainer.slot.checkpoints.validation_queue import PENDING, StartTask, Task, Validations
@@ -91,7 +91,8 @@ class Attempt:
         self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
         self._deciding_sequence: int | None = None
         self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self.end_now)
-        self._timers = Timers(loop)
+        kill = partial(self.end_now, Killed())
+        self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, kill)
         self._loop = loop
         self._runner = runner
         self._clock = AttemptClock()
@@ -107,6 +108,7 @@ class Attempt:
 
     def start(self) -> None:
         self.delivery.start()
+        self._time_limits.expect_report()
 
     # What Ray Train's controller does with an elastic group. Called from the slot's own thread.
 
@@ -137,12 +139,8 @@ class Attempt:
 
     def function_began(self) -> None:
         """A rank is about to call the training function. The time limits count from the first one on."""
-        if not self._clock.begin():
-            return
-        if limit := self.assignment.max_seconds:
-            self._timers.start("time limit", limit, self._leave_at_report, f"it has run for {limit:g} seconds")
-        if limit := self.assignment.kill_after_seconds:
-            self._timers.start("kill", limit, self.end_now, Killed())
+        if self._clock.begin():
+            self._time_limits.function_began()
 
     async def report(
         self,
@@ -234,6 +232,7 @@ class Attempt:
 
     def _deliver(self, sequence: int, metrics: dict[str, Any], checkpoint: str | None) -> None:
         self.has_reported = True
+        self._time_limits.expect_report()
         saved = None if checkpoint is None else self._saved(sequence, checkpoint)
         self.delivery.reports.put(sequence, metrics, saved, is_held=self.validations.hold(sequence))
 
@@ -249,7 +248,7 @@ class Attempt:
             return
         if decision == STOP:
             logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
-            self._start_grace_period()
+            self._time_limits.asked_to_stop()
         self._loop.call_soon_threadsafe(self.barrier.decide, sequence, decision)
 
     def on_order(self, decision: str, reason: str | None) -> None:
@@ -285,7 +284,7 @@ class Attempt:
         """Leave at the next report; be killed after the grace period."""
         self._leave_at_report(reason)
         if isinstance(self.state.current, Stopping):
-            self._start_grace_period()
+            self._time_limits.asked_to_stop()
 
     def _leave_at_report(self, reason: str | None) -> None:
         """Leave at the next report, whenever that is."""
@@ -299,7 +298,7 @@ class Attempt:
         if isinstance(self.state.current, Draining):
             told = self._runner.announce_preemption(self.ranks.by_node(nodes), seconds)
             asyncio.run_coroutine_threadsafe(self.barrier.leave_soon_after(told), self._loop)
-        self._timers.start("drain", seconds, self.end_now, at_deadline)
+        self._time_limits.drain(seconds, partial(self.end_now, at_deadline))
 
     def end_now(self, to: State) -> None:
         """End the workers immediately, unless the attempt is over."""
@@ -312,9 +311,6 @@ class Attempt:
 
     def _leave(self) -> None:
         self._loop.call_soon_threadsafe(self.barrier.leave)
-
-    def _start_grace_period(self) -> None:
-        self._timers.start("grace period", self.assignment.stop_grace_seconds, self.end_now, Killed())
 
     # The end. Called from the slot's own thread.
 
@@ -397,4 +393,4 @@ class Attempt:
     def _close(self) -> None:
         self.delivery.close()
         self.validations.cancel()
-        self._timers.cancel_all()
+        self._time_limits.cancel_all()

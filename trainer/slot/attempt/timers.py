@@ -17,6 +17,15 @@ class Timers:
         """Call it after so many seconds. Does nothing if a timer of this name exists, or all are cancelled."""
         self._loop.call_soon_threadsafe(self._start, name, seconds, call, arguments)
 
+    def restart(self, name: str, seconds: float, call: Callable[..., object], *arguments: Any) -> None:
+        """Like `start`, but in place of the timer that has this name, if there is one."""
+        self._loop.call_soon_threadsafe(self._restart, name, seconds, call, arguments)
+
+    def _restart(self, name: str, seconds: float, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        self._start(name, seconds, call, arguments)
+
     def _start(self, name: str, seconds: float, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         if not self._are_cancelled and name not in self._timers:
             self._timers[name] = self._loop.call_later(seconds, call, *arguments)

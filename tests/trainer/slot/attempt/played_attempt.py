@@ -34,6 +34,7 @@ class CountingRunner:
         self.is_ending = False
         self.group: dict[int, Any] = {}
         self.announced: list[Mapping[str, Sequence[int]]] = []
+        self.called: list[Callable[[], object]] = []
 
     def worker_started(self, actor: Any) -> None:
         pass
@@ -43,6 +44,9 @@ class CountingRunner:
 
     async def announce_preemption(self, ranks: Mapping[str, Sequence[int]], _seconds: float) -> None:
         self.announced.append(ranks)
+
+    def call_in_workers(self, function: Callable[[], object]) -> None:
+        self.called.append(function)
 
     def wake(self, *, ending: bool = False) -> None:
         self.is_ending = self.is_ending or ending

@@ -1,14 +1,18 @@
 """An attempt that early stopping, a user or a time limit ends."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 from ray.exceptions import RayError
 
+from tests.trainer.conftest import until
 from tests.trainer.slot.attempt.played_attempt import (
+    SECONDS,
     STARTED,
     CountingRunner,
+    Played,
     play,
     played,
 )
@@ -102,6 +106,7 @@ def test_a_stop_after_its_time_limit_begins_the_grace_period(tmp_path: Path) -> 
             await one.comes_to(Stopping)
             one.service.order(one.trial, Decision.STOP, "the user")
             await one.comes_to(Killed)
+            assert told(one) == ["is killed if it does not stop within 0.1 s"]
 
     play(run)
 
@@ -111,7 +116,26 @@ def test_it_is_killed_so_long_after_the_functions_first_line_without_a_report(tm
         async with played(tmp_path, max_seconds=0.1, kill_after_seconds=0.2) as one:
             one.attempt.function_began()
             await one.comes_to(Killed)
+            assert told(one) == ["is killed when it has run for 0.2 s"]
             assert await one.conclude() == AttemptOutcome("stopped", began=True)
+
+    play(run)
+
+
+def told(one: Played) -> list[str]:
+    """What the workers were to write into the log, each with the stack of its training function."""
+    return [call.args[0] for call in one.runner.called if isinstance(call, partial)]
+
+
+def test_without_a_report_the_log_says_where_the_function_is_before_the_service_takes_the_lease(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with played(tmp_path, report_timeout_seconds=0.2) as one:
+            await asyncio.to_thread(until, lambda: told(one), "the log says it", SECONDS)
+            assert await one.report(0) == "continue"
+            await asyncio.to_thread(until, lambda: len(told(one)) == 2, "it says so again after a report", SECONDS)
+            assert {*told(one)} == {"is killed if the trial does not report for 0.2 s"}
 
     play(run)
 
