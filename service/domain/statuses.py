@@ -45,15 +45,9 @@ class StopCause(StrEnum):
     MAX_TRIAL_SECONDS = "max_trial_seconds"
 
 
-DECIDED_BY_REPORT = frozenset(
-    {
-        StopCause.EARLY_STOPPING,
-        StopCause.PAUSED,
-        StopCause.TARGET_REACHED,
-        StopCause.DIVERGED,
-        StopCause.BAD_OBJECTIVE,
-    }
-)
+FAILED_BY_REPORT = frozenset({StopCause.DIVERGED, StopCause.BAD_OBJECTIVE})
+
+DECIDED_BY_REPORT = FAILED_BY_REPORT | {StopCause.EARLY_STOPPING, StopCause.PAUSED, StopCause.TARGET_REACHED}
 """The causes that one of the trial's own reports gives: the training that follows it would not have taken place."""
 
 EXPERIMENT_MOVES: dict[ExperimentStatus, frozenset[ExperimentStatus]] = {

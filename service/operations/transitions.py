@@ -11,6 +11,7 @@ from search.space.space import Params
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
+    FAILED_BY_REPORT,
     LIVE_TRIAL,
     TRIAL_MOVES,
     TRIAL_REVIVALS,
@@ -187,10 +188,12 @@ def revive_trial(
 def request_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
     """Ask a running trial to leave; its holder learns of it with the answer to its next call.
 
-    The first cause is kept, except that a cause which ends the trial replaces a pause, and the trial's time limit: that
-    waits for a report, but other causes do not.
+    The first cause is kept, with two exceptions. A cause which ends the trial replaces a pause, and the trial's time
+    limit: that waits for a report, but other causes do not. And a report that fails the trial does so although the
+    trial was asked to stop at it.
     """
-    is_replaced = trial.stop_cause in {StopCause.PAUSED, StopCause.MAX_TRIAL_SECONDS} and cause in _ENDING
-    if trial.stop_cause is None or (is_replaced and trial.stop_cause != cause):
+    waits = trial.stop_cause in {StopCause.PAUSED, StopCause.MAX_TRIAL_SECONDS} and cause in _ENDING
+    fails = trial.stop_cause in {StopCause.USER, StopCause.EXPERIMENT_ENDED} and cause in FAILED_BY_REPORT
+    if trial.stop_cause is None or ((waits or fails) and trial.stop_cause != cause):
         trial.stop_cause = cause
         trial.stop_reason = reason

@@ -11,14 +11,14 @@ from search.constraints import total_violation
 from search.mistakes import Mistake
 from search.reported_numbers import is_number, number_in
 from service.domain.end_reasons import EndReason
-from service.domain.statuses import StopCause
+from service.domain.statuses import FAILED_BY_REPORT, StopCause
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
 from service.operations.experiments.experiment_end import begin_ending
 from service.operations.transitions import request_stop
-from service.runtime.search_view.objective_values import targets_reached
+from service.runtime.search_view.objective_values import newest_values, targets_reached
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import may_run_trials
@@ -57,20 +57,22 @@ def _check_repeat(leased: LeasedAttempt, report: Report, stored: ReportRow) -> N
 
 
 def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
-    """Store the report, unless an earlier attempt has reported the step already.
+    """Store the report, except for what an earlier attempt has reported for the step already.
 
     Several reports of one attempt at a step are merged into one point.
     """
-    trial, metrics = leased.trial, _storable(report.metrics)
-    if not _store(leased, report.sequence, step, metrics, number_in(report.metrics, leased.spec.objective.metric)):
+    trial = leased.trial
+    metrics = _store(leased, report, step)
+    if metrics is None:
         return
-    data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": metrics}
+    data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": _storable(metrics)}
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
+    newest = _newest(leased, metrics, step)
     change_later(trial, last_step=max(step, trial.last_step or step))
-    if _update_objectives(leased.spec, trial, report.metrics, step) and trial.confirms is None:
+    if _update_objectives(leased.spec, trial, newest, step) and trial.confirms is None:
         _check_targets(leased)
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
-    judged = decider.judge(trial, step, report.metrics)
+    judged = decider.judge(trial, step, metrics)
     if judged and leased.spec.early_stopping.pauses and may_run_trials(leased.experiment):  # others may continue now
         release(decider, judged)
 
@@ -89,18 +91,60 @@ def set_aside(leased: LeasedAttempt, report: Report, step: int) -> None:
     append_event(session, leased.experiment, "report.uncounted", facts, at=leased.now, trial_id=trial.id)
 
 
-def _store(leased: LeasedAttempt, sequence: int, step: int, metrics: dict[str, Any], value: float | None) -> bool:
-    """Return False if the step belongs to an earlier attempt."""
+def _store(leased: LeasedAttempt, report: Report, step: int) -> dict[str, Any] | None:
+    """The metrics that count, or None if the whole point is an earlier attempt's."""
     trial, attempt = leased.trial, leased.attempt.number
     is_new = trial.last_step is None or step > trial.last_step
     existing = None if is_new else leased.session.get(ReportRow, (trial.id, step))
     if existing is None:
-        row = {"trial_id": trial.id, "step": step, "attempt": attempt, "sequence": sequence}
-        add_later(leased.session, ReportRow, {**row, "metrics": metrics, "value": value, "at": leased.now})
-    elif existing.attempt == attempt:
-        existing.metrics = {**existing.metrics, **metrics}
-        existing.value = existing.value if value is None else value
-    return existing is None or existing.attempt == attempt
+        row = {"trial_id": trial.id, "step": step, "attempt": attempt, "sequence": report.sequence}
+        facts = {"metrics": _storable(report.metrics), "value": _objective_in(leased, report.metrics)}
+        add_later(leased.session, ReportRow, {**row, **facts, "at": leased.now})
+        return report.metrics
+    is_own = existing.attempt == attempt
+    metrics = report.metrics if is_own else _lacking(leased.spec, existing, report.metrics)
+    if not is_own and not metrics:
+        return None
+    value = _objective_in(leased, metrics)
+    existing.metrics = {**existing.metrics, **_storable(metrics)}
+    existing.value = existing.value if value is None else value
+    return metrics
+
+
+def _objective_in(leased: LeasedAttempt, metrics: Mapping[str, Any]) -> float | None:
+    return number_in(metrics, leased.spec.objective.metric)
+
+
+def _lacking(spec: ExperimentSpec, point: ReportRow, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What an earlier attempt has not reported for the step, or only as no number, as it diverged.
+
+    That attempt may have been lost between two reports of the step.
+    """
+    compared = _compared_names(spec)
+
+    def is_known(name: str) -> bool:
+        return name in point.metrics and (name not in compared or number_in(point.metrics, name) is not None)
+
+    return {name: value for name, value in metrics.items() if not is_known(storable_text(name))}
+
+
+def _newest(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> Mapping[str, Any]:
+    """The metrics that become the trial's newest values.
+
+    An attempt that trains again up to a step that an earlier one has reached brings no newer values before it.
+    """
+    trial, last = leased.trial, leased.trial.last_step
+    if last is None or step >= last:
+        return metrics
+    reached = leased.session.get(ReportRow, (trial.id, last))
+    if reached is None or reached.attempt == leased.attempt.number:
+        return metrics
+    known = newest_values(leased.spec, trial)
+    return {name: value for name, value in metrics.items() if name not in known or number_in(metrics, name) is None}
+
+
+def _compared_names(spec: ExperimentSpec) -> set[str]:
+    return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
 
 
 def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any], step: int) -> bool:
@@ -110,7 +154,7 @@ def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[s
     A constraint's metric that is not a finite number becomes unknown, and the trial infeasible, until a later report
     has a number.
     """
-    names = {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
+    names = _compared_names(spec)
     reported = {name: number_in(metrics, name) for name in names if name in metrics}
     for objective in spec.objectives:
         if objective.metric in reported and reported[objective.metric] is None:
@@ -118,7 +162,7 @@ def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[s
     first = reported.get(spec.objective.metric)
     if first is not None:
         change_later(trial, value=first)
-    if reported and len(names) > 1:
+    if reported and (len(names) > 1 or spec.constraints):
         _update_values(spec, trial, reported)
     return bool(reported)
 
@@ -148,7 +192,8 @@ def _update_values(spec: ExperimentSpec, trial: TrialRow, reported: Mapping[str,
 
 
 def _check_targets(leased: LeasedAttempt) -> None:
-    reached = targets_reached(leased.spec, leased.trial)
+    has_failed = leased.trial.stop_cause in FAILED_BY_REPORT
+    reached = None if has_failed else targets_reached(leased.spec, leased.trial)
     if reached:
         request_stop(leased.trial, StopCause.TARGET_REACHED, reached)
         detail = f"trial {leased.trial.number}: {reached}"

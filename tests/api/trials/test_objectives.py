@@ -318,3 +318,50 @@ def test_importance_of_an_unknown_metric_names_the_objectives(service: Api) -> N
     assert "'loss', 'accuracy'" in problem["detail"]
     service.get(f"/v1/experiments/{name}/importance", 422, params={"evaluator": "guess"})
     service.get("/v1/experiments/nowhere/importance", 404)
+
+
+def test_a_constraint_on_the_only_objective_counts(service: Api) -> None:
+    objectives = [{"metric": "accuracy", "direction": "maximize", "target": 0.95}]
+    name = service.create(objectives=objectives, constraints=[{"metric": "accuracy", "min": 0.3}])["name"]
+    for value in (0.2, 0.5):
+        held = service.ask(name)
+        assert held
+        held.report(accuracy=value)
+        held.finish()
+        assert held.shown()["feasible"] is (value > 0.3)
+    assert service.get(f"/v1/experiments/{name}/best")["value"] == 0.5
+    held = service.ask(name)
+    assert held
+    assert held.report(accuracy=0.96)["decision"] == "stop"
+    held.finish("stopped")
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "target_reached"
+
+
+@pytest.mark.parametrize("how", ["trial", "experiment"])
+@pytest.mark.parametrize(("value", "kind"), [("NaN", "diverged"), ("none", "user_error")])
+def test_a_trial_that_is_to_stop_fails_by_its_last_report(service: Api, how: str, value: str, kind: str) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.9, checkpoint="/a/1")
+    service.post(f"/v1/trials/{held.trial}/stop" if how == "trial" else f"/v1/experiments/{name}/stop")
+    held.report(accuracy=value, checkpoint="/a/2")
+    held.finish("stopped")
+    shown = held.shown()
+    assert (shown["status"], shown["failure_kind"]) == ("failed", kind)
+    service.get(f"/v1/experiments/{name}/best", 404)
+
+
+def test_a_report_that_diverges_reaches_no_target(service: Api) -> None:
+    objectives = [
+        {"metric": "accuracy", "direction": "maximize", "target": 0.9},
+        {"metric": "loss", "direction": "minimize"},
+    ]
+    name = service.create(objectives=objectives)["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.5, loss=1)
+    held.report(accuracy=0.95, loss="NaN")
+    held.finish("stopped")
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (held.shown()["failure_kind"], shown["end_reason"], shown["status"]) == ("diverged", None, "running")
