@@ -45,6 +45,9 @@ AWAY = frozenset({429, 502, 503, 504, 507})
 TOO_LARGE = frozenset({413, 414, 431})
 """Of the status codes with which a proxy refuses a call by itself, those that the same call would get again."""
 
+SMALL_BYTES = 64_000
+"""No proxy has a lower limit for bodies: one that refuses such a call as too large is out of order for a while."""
+
 Answer = TypeVar("Answer")
 
 
@@ -224,7 +227,10 @@ def _refusal(answer: requests.Response) -> Exception:
         away = ServiceDiskFull if status == requests.codes.insufficient_storage else ServiceUnreachable
         return away(f"{answer.url} answers {status}")
     problem = _json(answer) or {}
-    if status < requests.codes.server_error and status not in TOO_LARGE and "type" not in problem:
+    is_too_large = status in TOO_LARGE and not (
+        status == requests.codes.request_entity_too_large and _sent(answer) <= SMALL_BYTES
+    )
+    if status < requests.codes.server_error and not is_too_large and "type" not in problem:
         return ServiceUnreachable(f"{answer.url} answers {status}, but not in the form of the service's own errors")
     kind = str(problem.get("type", "about:blank")).removeprefix(PROBLEM_TYPES)
     detail = str(problem.get("detail") or problem.get("title") or answer.reason)
@@ -232,6 +238,11 @@ def _refusal(answer: requests.Response) -> Exception:
         return ServiceFailed(status, kind, detail)
     refused = CONFLICTS.get(kind, CallRefused) if status == requests.codes.conflict else CallRefused
     return refused(status, kind, detail, problem)
+
+
+def _sent(answer: requests.Response) -> int:
+    """The size of the request's body in bytes."""
+    return len(answer.request.body or b"")
 
 
 def backoff_delays() -> Iterator[float]:

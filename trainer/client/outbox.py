@@ -147,6 +147,7 @@ class ReportOutbox(Outbox):
         self._without_checkpoint: dict[int, dict[str, Any]] = {}
         self._early_checkpoints: dict[int, SavedCheckpoint] = {}
         self._held: set[int] = set()
+        self._has_lost_reports = False
         self.world_size: int | None = None
 
     def put(
@@ -185,6 +186,8 @@ class ReportOutbox(Outbox):
                 self._append(sequence, metrics, checkpoint)
 
     def _append(self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None) -> None:
+        if self._has_lost_reports:
+            return
         report: dict[str, Any] = {"sequence": sequence, "metrics": metrics}
         if checkpoint is None:
             self._without_checkpoint[sequence] = metrics
@@ -231,7 +234,15 @@ class ReportOutbox(Outbox):
                 self._send(self._path, {**body, "reports": [report]})
             return
         super()._on_refusal(body, refused)
+        if isinstance(refused, ServiceFailed):
+            self._drop_all()
         self._on_refused(refused)
+
+    def _drop_all(self) -> None:
+        """With a later checkpoint, the next attempt would begin after the lost reports, and not repeat them."""
+        with self._changed:
+            self._has_lost_reports = True
+            self._reports.clear()
 
     def _on_failure(self, error: Exception) -> None:
         self._on_refused(error)

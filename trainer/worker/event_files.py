@@ -17,13 +17,13 @@ def keep_event_files(directory: Path, uri: str) -> None:
 
     What cannot be kept is logged: the attempt has ended, and its outcome does not depend on it.
     """
-    if files := [path for path in directory.rglob(PATTERN) if path.is_file() and not path.is_symlink()]:
-        try:
+    try:
+        if files := [path for path in directory.rglob(PATTERN) if path.is_file() and not path.is_symlink()]:
             storage, target = FileSystem.from_uri(uri)
             for file in files:
                 _copy(file, storage, PurePosixPath(target, file.relative_to(directory).as_posix()))
-        except (OSError, ValueError) as error:
-            logger.warning("TensorBoard's event files could not be kept at %s: %s", uri, error)
+    except (OSError, ValueError) as error:  # user code may still run in a thread, and remove what is being looked at
+        logger.warning("TensorBoard's event files could not be kept at %s: %s", uri, error)
 
 
 def _copy(file: Path, storage: FileSystem, target: PurePosixPath) -> None:

@@ -183,8 +183,8 @@ class RankSession:
             ended = WorkerEnded(has_stopped=True)
         reporter.error = None
         forget_report_error()
-        ended = replace(ended, times=self.times.at_end(), not_reusable=self._reset(baseline, ended))
-        self._leave_folders()
+        not_reusable = self._reset(baseline, ended)
+        ended = replace(ended, times=self.times.at_end(), not_reusable=self._leave_folders() or not_reusable)
         logs.finish()
         mark_training_done()
         self._report_end(ended)
@@ -257,12 +257,17 @@ class RankSession:
             return partial(run_command, Command(**job.command), self._scratch.new_directory())
         return find_function(job.entrypoint or "", self.folder)
 
-    def _leave_folders(self) -> None:
-        if self._folder_lock is not None:
-            os.close(self._folder_lock)
-        self._scratch.remove()
-        if self._working_directory is not None:
-            self._working_directory.leave()
+    def _leave_folders(self) -> str | None:
+        """Returns why the process cannot be used again, or None. The outcome of the trial does not depend on it."""
+        try:
+            if self._folder_lock is not None:
+                os.close(self._folder_lock)
+            self._scratch.remove()
+            if self._working_directory is not None:
+                self._working_directory.leave()
+        except OSError as error:  # as if the function has closed descriptors that are not its own
+            return f"its folders cannot be left: {error}"
+        return None
 
     def _started(self, logs: LogTail) -> WorkerStarted:
         runtime = ray.get_runtime_context()

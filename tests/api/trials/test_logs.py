@@ -238,7 +238,7 @@ def test_the_log_of_an_attempt_that_was_ended_without_its_holder_says_that_its_e
     ended.fail("lost", "a worker process died")
     service.claim(lost=[{"trial": lost.trial, "attempt": 1}], nodes=[], status=204)
     assert created["status"] == "running"
-    why = "the process of agent 'here' that ran it is gone (was Ray restarted?)"
+    why = "the slot of agent 'here' that ran it is gone: its process was killed, or Ray was restarted"
     note = f"[paceline: {why}; output that had not arrived by then is missing]\n"
     assert logged(lost, attempt=1) == f"[rank 0] the first half\n{note}"
     assert logged(lost, attempt=1, rank=0, tail=1, follow=True) == f"the first half\n{note}"

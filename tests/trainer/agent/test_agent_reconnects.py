@@ -90,7 +90,7 @@ def test_an_agent_survives_its_ray_head_and_its_trials_are_retried_on_the_next_o
         with head(port, ray_directory):
             first, *_ = until(lambda: len(found := attempts(api, name)) > 1 and found, "a second attempt")
             assert first["error"]["kind"] == "lost"
-            assert "that ran it is gone (was Ray restarted?)" in first["error"]["message"]
+            assert "that ran it is gone: its process was killed, or Ray was restarted" in first["error"]["message"]
             until(lambda: attempts(api, name)[-1]["last_report_at"], "the second attempt reports")
             process.terminate()
             assert process.wait(SECONDS) == 0

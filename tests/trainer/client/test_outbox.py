@@ -10,7 +10,7 @@ from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.client.http import CallRefused, ServiceClient, ServiceFailed, ServiceUnreachable
 from trainer.client.log_outbox import LogOutbox
-from trainer.client.outbox import ReportOutbox, SavedCheckpoint
+from trainer.client.outbox import REPORTS_PER_CALL, ReportOutbox, SavedCheckpoint
 
 
 @pytest.fixture
@@ -53,6 +53,15 @@ def test_an_unreachable_service_can_be_called_again(service: FakeService) -> Non
         ServiceClient(service.url, "token").post("/v1/trials/t-1/reports", {})
 
 
+@pytest.mark.parametrize(("size", "error"), [(10, ServiceUnreachable), (100_000, CallRefused)])
+def test_a_proxy_that_refuses_a_small_call_as_too_large_is_out_of_order(
+    service: FakeService, size: int, error: type[Exception]
+) -> None:
+    service.failing = (413, b"<html>")
+    with pytest.raises(error, match="413"):
+        ServiceClient(service.url, "token").post("/v1/trials/t-1/reports", {"text": "x" * size})
+
+
 @FAILURES
 def test_reports_at_which_the_service_fails_are_dropped_and_reported(
     service: FakeService, trial: str, failing: tuple[int, bytes]
@@ -65,6 +74,27 @@ def test_reports_at_which_the_service_fails_are_dropped_and_reported(
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)
     assert [type(error) for error in refused] == [ServiceFailed]
+    outbox.close()
+    outbox.join()
+
+
+def test_after_reports_at_which_the_service_failed_no_later_one_is_sent(service: FakeService, trial: str) -> None:
+    """The next attempt would begin at a later checkpoint, and its trial would never report what is missing."""
+
+    def recover(_error: Exception) -> None:
+        service.failing = None
+
+    service.failing = (500, b"<html>")
+    outbox = report_outbox(service, trial, on_refused=recover)
+    for sequence in range(REPORTS_PER_CALL + 1):
+        outbox.put(sequence, {"loss": 1}, None)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.put(REPORTS_PER_CALL + 1, {"loss": 1}, SavedCheckpoint("s3://c", 7))
+    outbox.add_checkpoint(REPORTS_PER_CALL, SavedCheckpoint("s3://b", 7))
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert service.failing is None
+    assert not service.reports[trial]
     outbox.close()
     outbox.join()
 

@@ -29,6 +29,20 @@ directory.leave()
 """
 
 
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from pathlib import Path
+from trainer.worker.event_files import keep_event_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+opened = []
+try:
+    while True:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    keep_event_files(Path(sys.argv[1]), sys.argv[2])
+"""
+
+
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
@@ -173,3 +187,10 @@ def test_event_files_that_cannot_be_kept_are_logged(
     used.leave()
     assert "TensorBoard's event files could not be kept at" in caplog.text
     assert not directory.exists()
+
+
+def test_a_directory_that_cannot_be_searched_for_event_files_is_logged(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", WITHOUT_DESCRIPTORS, str(tmp_path), str(tmp_path / "kept")]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "TensorBoard's event files could not be kept at" in ended.stderr
