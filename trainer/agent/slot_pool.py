@@ -129,6 +129,7 @@ class SlotPool:
         self._drain_check_at = 0.0
         self._orphan_search_at = self._orphan_search_until = 0.0
         self._has_losses = False
+        self.bytes_without_room: int | None = None
         self.slots: dict[str, PooledSlot] = {}
 
     def take_losses(self) -> bool:
@@ -202,7 +203,8 @@ class SlotPool:
         slot.placement_group = status["placement_group"]
         slot.is_closing = status["closing"]
         lost_count = status.get("lost_count", 0)  # as above
-        self._has_losses = self._has_losses or lost_count > slot.lost_count
+        if lost_count > slot.lost_count:
+            self._has_losses, self.bytes_without_room = True, status.get("bytes_without_room")  # as above
         slot.lost_count = lost_count
 
     def _remove_dead(self, slot: PooledSlot, how: str) -> dict[AttemptId, bool]:

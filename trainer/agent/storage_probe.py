@@ -1,11 +1,12 @@
 """Whether the agent can write to the storage of checkpoints, so that no trial has to find out that it cannot."""
 
 import logging
+import shutil
 import threading
 import time
 from pathlib import PurePosixPath
 
-from pyarrow.fs import FileSystem, FileType
+from pyarrow.fs import FileSystem, FileType, LocalFileSystem
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class StorageProbe(threading.Thread):
         self._wanted = threading.Event()
         self._asked_count = self._answered_count = 0
         self._is_kept = False
+        self._required_bytes = 0
 
     def set_location(self, location: str | None) -> None:
         """The storage as the service names it. Repeated calls are cheap; without a location nothing is probed."""
@@ -48,8 +50,12 @@ class StorageProbe(threading.Thread):
         if self._location is not None:
             self._probed.wait(seconds)
 
-    def check_now(self) -> None:
-        """Something was lost, perhaps because the storage is away: probe it without a pause."""
+    def check_now(self, required_bytes: int | None = None) -> None:
+        """Something was lost, perhaps because the storage is away: probe it without a pause.
+
+        `required_bytes`: of a checkpoint for which it had no room. It cannot be used until it has so much.
+        """
+        self._required_bytes = required_bytes or self._required_bytes
         self._asked_count += 1
         self._wanted.set()
 
@@ -92,6 +98,17 @@ class StorageProbe(threading.Thread):
         except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
             return _cannot_be_written(location, error)
         self._is_kept = location == self._location
+        return self._why_no_room(location)
+
+    def _why_no_room(self, location: str) -> str | None:
+        """Only a file system says how much room it has."""
+        storage, folder = FileSystem.from_uri(location)
+        if not self._required_bytes or not isinstance(storage, LocalFileSystem):
+            return None
+        free, required = shutil.disk_usage(folder).free, self._required_bytes
+        if free < required:
+            return f"{location} has {free / 1e6:.3g} MB free, and a checkpoint of {required / 1e6:.3g} MB had no room"
+        self._required_bytes = 0
         return None
 
 

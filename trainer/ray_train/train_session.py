@@ -54,8 +54,9 @@ Validated = dict[str, tuple[str, dict[str, Any]]]
 OnValidated = Callable[[bool, float | None], Validated]
 """Gets whether to wait until no validation is pending, and for how many seconds at most."""
 
-OnSaveError = Callable[[str, OSError], Exception]
-"""Gets the storage folder and the error of a checkpoint that could not be saved; returns what `report()` raises."""
+OnSaveError = Callable[[str, OSError, FileSizes | None], Exception]
+"""Gets the storage folder, the error of a checkpoint that could not be saved, and the sizes of its files, None if they
+are not known; returns what `report()` raises."""
 
 OnLateReport = Callable[[BaseException], NoReturn]
 """Gets the error of an earlier report of this rank; raises what the later one raises."""
@@ -258,7 +259,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             if refused is None:
                 raise
             folder = ray_context.get_train_context().storage_context.experiment_fs_path
-            raise self._hooks.on_save_error(folder, refused) from error
+            raise self._hooks.on_save_error(folder, refused, file_sizes(checkpoint) or None) from error
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -295,7 +296,7 @@ class BackgroundErrors:
         refused = storage_error(error, None) if isinstance(error, OSError | RuntimeError) else None
         if refused is not None:
             folder = ray_context.get_train_context().storage_context.experiment_fs_path
-            error = self._hooks.on_save_error(folder, refused).with_traceback(error.__traceback__)
+            error = self._hooks.on_save_error(folder, refused, None).with_traceback(error.__traceback__)
         self._errors.put(type(wrapped)(self._hooks.on_background_error(error), str(wrapped)))
 
 

@@ -80,6 +80,7 @@ class AttemptExecutor:
         self.runner: Runner | None = None
         self.secrets: dict[str, str] = {}
         self.lost_count = 0
+        self.bytes_without_room: int | None = None
         self.key: str | None = None
         self._accepted: Assignment | None = None
         self._idle_since: float | None = time.monotonic()
@@ -250,6 +251,8 @@ class AttemptExecutor:
         following = None
         if outcome is not None:
             self.lost_count += outcome.is_lost
+            if outcome.failure is not None and (size := outcome.failure.bytes_without_room) is not None:
+                self.bytes_without_room = size * attempt.ranks.world_size
             # After a loss the agent looks at the storage first: the next trial might be lost, too.
             following = attempt.finish(outcome, wants_next=not (self._state.takes_no_more or outcome.is_lost))
         if following is None:  # a new assignment waits until Ray has shut the run down

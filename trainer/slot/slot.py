@@ -148,6 +148,7 @@ class Slot(WorkerMessageHandlers):
             "draining": self._state.is_draining,
             "closing": self._state.is_closing or self._state.is_broken,
             "lost_count": self._executor.lost_count,
+            "bytes_without_room": self._executor.bytes_without_room,
         }
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:

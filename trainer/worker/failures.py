@@ -1,5 +1,6 @@
 """Why an attempt failed: what a rank says about the exception of the user's code."""
 
+import errno
 import os
 import re
 import traceback
@@ -40,17 +41,21 @@ class Failure:
     """Why an attempt or one of its ranks failed, as `trainer.wire.Failure`.
 
     `message` is one line for people. `traceback` is that of the rank that failed first; `rank_tracebacks` has those of
-    all failed ranks.
+    all failed ranks. `bytes_without_room`: the size of a rank's checkpoint for which the storage had no room.
     """
 
     kind: str
     message: str
     traceback: str | None = None
     rank_tracebacks: Mapping[int, str] = field(default_factory=dict)
+    bytes_without_room: int | None = None
 
 
 class NotSaved(OSError):
     """A checkpoint could not be written to the experiment's storage. `ray.train.report()` raises it."""
+
+    bytes_without_room: int | None = None
+    """its size, if it is known, where the storage has no room"""
 
 
 class NotRead(OSError):
@@ -69,9 +74,11 @@ class DatasetNotMade(Exception):
         self.failure = failure
 
 
-def not_saved(folder: str, error: OSError) -> NotSaved:
+def not_saved(folder: str, error: OSError, sizes: Mapping[str, int] | None = None) -> NotSaved:
     failure = NotSaved(f"the checkpoint could not be saved in {folder}: {error}; {STORAGE_ADVICE}")
     failure.errno = error.errno
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and sizes is not None:
+        failure.bytes_without_room = sum(sizes.values())
     return failure
 
 
@@ -107,7 +114,8 @@ def describe(
     kind = kind_of(error, is_importing=is_importing)
     if has_oom_kill and any(KILLED_DATA_LOADER.search(_text_of(link)) for link in chain(error)):
         kind, message = OUT_OF_MEMORY, f"{message}: the kernel killed for lack of memory"
-    return Failure(kind, message, user_traceback(error))
+    without_room = error.bytes_without_room if isinstance(error, NotSaved) else None
+    return Failure(kind, message, user_traceback(error), bytes_without_room=without_room)
 
 
 def kind_of(error: BaseException, *, is_importing: bool) -> str:

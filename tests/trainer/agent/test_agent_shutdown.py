@@ -33,6 +33,7 @@ class NoSlots:
         self.prestart = NoPrestart()
         self._error = error
         self.has_losses = False
+        self.bytes_without_room: int | None = None
 
     def should_wait(self, _assignment: dict[str, Any], _since: float) -> bool:
         self.asked.set()

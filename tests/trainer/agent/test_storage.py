@@ -1,7 +1,9 @@
 """What an agent does to the storage besides saving: it probes it, and deletes what the service names. Needs no Ray."""
 
+import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +56,29 @@ def test_an_empty_folder_in_the_place_of_a_share_is_not_its_storage(
     probe.set_location(str(tmp_path / "another"))
     until((tmp_path / "another" / ".paceline-probe-here").exists, "another location starts anew")
     until(lambda: probe.error is None, "it is no loss")
+
+
+def test_a_storage_without_room_for_a_checkpoint_is_unusable_until_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe's own file is small, and would fit."""
+    monkeypatch.setattr(storage_probe, "RETRY_SECONDS", 0.02)
+    free = 3_000_000
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=free))
+    probe = StorageProbe("here")
+    probe.set_location(str(tmp_path))
+    probe.start()
+    probe.await_first(SECONDS)
+    assert probe.error is None
+    probe.check_now(8_000_000)
+    until(lambda: probe.error, "there is no room")
+    assert probe.error == f"{tmp_path} has 3 MB free, and a checkpoint of 8 MB had no room"
+    free = 9_000_000
+    until(lambda: probe.error is None, "there is room")
+    free = 3_000_000
+    probe.check_now()
+    until(lambda: probe.is_settled, "it has been probed again")
+    assert probe.error is None
 
 
 def test_a_storage_is_probed_without_a_pause_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Why attempts fail: what a rank reports, what the errors of Ray mean, and what the service gets."""
 
+import errno
 import re
 import traceback
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from trainer.worker.failures import (
     USER_ERROR,
     Failure,
     describe,
+    not_saved,
 )
 from trainer.worker.user_code import call, find_function, unpack
 
@@ -224,3 +226,10 @@ def test_a_worker_group_that_gets_no_resources_is_not_a_loss(name: str) -> None:
     failure = classified(type(name, (Exception,), {})("too slow"), workers="2 workers x 1 GPU")
     assert failure.kind == "preempted"
     assert failure.message.startswith("the resources of 2 workers x 1 GPU did not become free")
+
+
+@pytest.mark.parametrize(("code", "known"), [(errno.ENOSPC, 5), (errno.EDQUOT, 5), (errno.EACCES, None)])
+def test_a_checkpoint_without_room_tells_its_size(code: int, known: int | None) -> None:
+    error = not_saved("/checkpoints", OSError(code, "refused"), {"a": 2, "b": 3})
+    failure = describe(error, rank=0, world_size=1, is_importing=False, folder=None)
+    assert (failure.kind, failure.bytes_without_room) == (LOST, known)
