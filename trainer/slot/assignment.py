@@ -57,6 +57,7 @@ class Assignment:
     kill_after_seconds: float | None
     stop_grace_seconds: float
     report_timeout_seconds: float | None
+    max_log_bytes: int | None
     system_metrics_seconds: float | None
     traceparent: str | None
 
@@ -109,6 +110,7 @@ class Assignment:
             kill_after_seconds=body.get("kill_after_seconds"),
             stop_grace_seconds=float(body["stop_grace_seconds"]),
             report_timeout_seconds=body.get("report_timeout_seconds"),
+            max_log_bytes=body.get("max_log_bytes"),
             system_metrics_seconds=body.get("system_metrics_seconds"),
             traceparent=body.get("traceparent"),
         )

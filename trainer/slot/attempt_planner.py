@@ -47,6 +47,7 @@ class AttemptPlanner:
             log=asdict(self.log_settings) if self.log_settings.is_json else None,
             log_fields={**self.log_fields, **assignment.log_fields},
             system_metrics_seconds=assignment.system_metrics_seconds,
+            max_log_bytes=assignment.max_log_bytes,
             has_validation=assignment.trainer.validation is not None,
         )
 

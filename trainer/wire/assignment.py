@@ -81,6 +81,8 @@ class Assignment(Message):
     """how long a stopped attempt has to save and leave"""
     report_timeout_seconds: float | None = None
     """an attempt that reports nothing for so long is lost to its holder"""
+    max_log_bytes: NonNegativeInt | None = None
+    """how much output of the trial the service stores: no more of a rank need be sent. null: it is not known"""
     traceparent: str | None = None
     """of the attempt's trace (W3C Trace Context), for the header of the same name; null: no tracing"""
     system_metrics_seconds: float | None = None

@@ -75,7 +75,7 @@ class Job:
     directory in which TensorBoard's event files are kept, if they are. `log` has the fields of `LogSettings` if
     Paceline's own lines in the workers' output are to be JSON, with `log_fields`. The user's output stays as it is.
     `system_metrics_seconds`: how often one rank of each node samples the node's load; None: never. `has_validation`:
-    the specification says how checkpoints are validated.
+    the specification says how checkpoints are validated. `max_log_bytes`: as `LogTail.max_bytes`.
     """
 
     run: str
@@ -93,6 +93,7 @@ class Job:
     log_fields: dict[str, Any] = field(default_factory=dict)
     system_metrics_seconds: float | None = None
     has_validation: bool = False
+    max_log_bytes: int | None = None
 
 
 CAUGHT = (
@@ -163,7 +164,7 @@ class RankSession:
                 during=times.during,
             )
         )
-        logs = LogTail(self._send_log, self._masker)
+        logs = LogTail(self._send_log, self._masker, job.max_log_bytes)
         logs.start()
         self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())
         if self.rank == 0 and lacks_gpus():  # said here, because the group's set-up is not in the trial's log

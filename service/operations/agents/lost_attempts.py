@@ -42,7 +42,9 @@ def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt])
         with suppress(NotFound, NoResultFound), context.database.write() as session:
             leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
             if leased.attempt.ended_at is None:
-                message = f"the slot of agent {agent!r} that ran it is gone: its process was killed, or Ray was restarted"
+                message = (
+                    f"the slot of agent {agent!r} that ran it is gone: its process was killed, or Ray was restarted"
+                )
                 end_as_lost(leased, message, context.settings.lease_seconds, began=one.began)
     if ids:
         context.notify_all()

@@ -89,6 +89,7 @@ def build_assignment(
         kill_after_seconds=spec.limits.kill_trial_after_seconds,
         stop_grace_seconds=spec.limits.stop_grace_seconds or STOP_GRACE_SECONDS,
         report_timeout_seconds=spec.failures.report_timeout_seconds,
+        max_log_bytes=context.settings.max_log_bytes,
         traceparent=attempt.traceparent,
         system_metrics_seconds=context.settings.system_metrics_seconds or None,
     )

@@ -1,11 +1,12 @@
 """Lines of a worker's output stay whole."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from trainer.worker.logs import log_follower
-from trainer.worker.logs.log_follower import OutputFile
+from trainer.worker.logs.log_follower import LogTail, OutputFile
 from trainer.worker.logs.masker import Masker
 
 CHUNK_BYTES = 20
@@ -38,3 +39,23 @@ def test_a_full_chunk_ends_with_a_line_so_that_the_other_file_does_not_come_into
 def test_a_line_that_is_longer_than_a_chunk_is_sent_in_pieces(tmp_path: Path) -> None:
     content = "é" * 45 + "\nshort\n"
     assert "".join(chunks(tmp_path / "out", content.encode())) == content
+
+
+@pytest.mark.parametrize("max_bytes", [0, 100])
+def test_no_more_output_is_sent_than_the_service_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    path, sent = tmp_path / "out", list[str]()
+    path.touch()
+
+    def send(offset: int, text: str, _positions: dict[str, int]) -> Callable[[], None]:
+        assert offset == len("".join(sent))
+        sent.append(text)
+        return lambda: None
+
+    monkeypatch.setattr(log_follower, "output_paths", lambda: [str(path)])
+    tail = LogTail(send, Masker(()), max_bytes)
+    path.write_bytes(b"x" * 100_000)
+    tail.start()
+    tail.finish()
+    assert len("".join(sent)) == max_bytes + CHUNK_BYTES

@@ -67,6 +67,11 @@ class OutputFile:
         self._file.seek(len(lines) - len(chunk), os.SEEK_CUR)
         return lines
 
+    def skip(self) -> None:
+        """Leave out what was added."""
+        self.position = self._read = self._file.seek(0, os.SEEK_END)
+        self._held, self.is_behind = "", False
+
     def close(self) -> None:
         self._file.close()
 
@@ -75,14 +80,16 @@ class LogTail(threading.Thread):
     """Follows this process's output until `finish()`. `send(offset, text, positions)` gets what was added, in order.
 
     `offset` counts the bytes sent before; `positions` has how far each file has been read. The receiver decides how
-    fast it reads on. Secrets are masked.
+    fast it reads on. Secrets are masked. What follows after more than `max_bytes` is not sent: the receiver stores no
+    more of a rank, and has noted it with the chunk that exceeded them.
     """
 
-    def __init__(self, send: Send, masker: Masker) -> None:
+    def __init__(self, send: Send, masker: Masker, max_bytes: int | None = None) -> None:
         super().__init__(name="paceline-logs", daemon=True)
         self._send = send
         self._files = [OutputFile(path, masker) for path in output_paths()]
         self._offset = 0
+        self._max_bytes = max_bytes
         self._in_flight: deque[Callable[[], Any]] = deque()
         self._finished = threading.Event()
 
@@ -114,6 +121,10 @@ class LogTail(threading.Thread):
             file.close()
 
     def _send_added(self, *, last: bool = False) -> bool:
+        if self._max_bytes is not None and self._offset > self._max_bytes:
+            for file in self._files:
+                file.skip()
+            return False
         text = "".join(file.read(last=last) for file in self._files)
         if text:
             self._in_flight.append(self._send(self._offset, text, self.positions))
