@@ -84,9 +84,20 @@ def attempts_of(session: Session, trial_id: str) -> Sequence[AttemptRow]:
     return session.scalars(select(AttemptRow).where(AttemptRow.trial_id == trial_id).order_by(AttemptRow.number)).all()
 
 
-def expired_attempts(session: Session, now: datetime) -> Sequence[AttemptRow]:
-    query = select(AttemptRow).where(AttemptRow.ended_at.is_(None), AttemptRow.lease_expires_at < now)
+def experiments_with_expired_leases(session: Session, now: datetime) -> Sequence[ExperimentRow]:
+    expired = select(AttemptRow.experiment_id).where(_is_expired(now))
+    return session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(expired))).all()
+
+
+def expired_attempts(session: Session, experiment_ids: Collection[str], now: datetime) -> Sequence[AttemptRow]:
+    if not experiment_ids:
+        return []
+    query = select(AttemptRow).where(_is_expired(now), AttemptRow.experiment_id.in_(experiment_ids))
     return session.scalars(query.order_by(AttemptRow.lease_expires_at).limit(1000)).all()
+
+
+def _is_expired(now: datetime) -> ColumnElement[bool]:
+    return AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at < now)
 
 
 def living_attempts(

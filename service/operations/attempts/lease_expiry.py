@@ -25,7 +25,7 @@ from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
-from service.store.attempts import expired_attempts, living_attempts
+from service.store.attempts import experiments_with_expired_leases, expired_attempts, living_attempts
 from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
 from service.store.service_processes import advertised_urls, last_seen, reachable_since, register
 from service.store.sql.database import database_now
@@ -48,9 +48,14 @@ class Reachability:
 
 
 def expire_leases(context: Context, reachability: Reachability = Reachability()) -> int:
-    """End attempts whose lease has expired; their trials are queued again. Return the number of attempts."""
+    """End attempts whose lease has expired; their trials are queued again. Return the number of attempts.
+
+    An attempt of an experiment that only a later version of the service can read is left to that version.
+    """
     with context.database.read() as session:
-        expired = [attempt.id for attempt in expired_attempts(session, database_now(session))]
+        now = database_now(session)
+        experiments = readable(experiments_with_expired_leases(session, now))
+        expired = [attempt.id for attempt in expired_attempts(session, [row.id for row in experiments], now)]
     return _for_each(context, expired, partial(_expire_lease, reachability=reachability))
 
 

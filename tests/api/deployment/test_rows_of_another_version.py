@@ -9,7 +9,7 @@ from sqlalchemy.orm.attributes import flag_modified
 
 from service.background.lease_expiry import LeaseExpiry
 from service.runtime.context import Context
-from service.store.tables import AgentRow, AttemptRow, ExperimentRow
+from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from tests.api.agents.test_agents import TORCH, an_instance
 from tests.conftest import Api
 
@@ -72,9 +72,7 @@ def add_fields_of_a_later_version(context: Context, name: str) -> None:
 
 def test_an_experiment_that_uses_what_only_a_later_version_knows_waits_for_that_one(service: Api) -> None:
     name = service.create(trainer=TORCH)["name"]
-    with context_of(service).database.write() as session:
-        experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
-        experiment.spec = experiment.spec | {"search": experiment.spec["search"] | {"later": {"seeds": 3}}}
+    use_what_only_a_later_version_knows(context_of(service), name)
     answer = service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 3}})
     assert answer.status_code == 503
     assert "uses what only a later version of the service knows: search.later; a service of" in answer.json()["detail"]
@@ -85,10 +83,14 @@ def unreadable(service: Api) -> str:
     """The name of an experiment, the next in line, that uses what only a later version knows, and has a time limit."""
     limits = {"max_trials": 10, "max_seconds": 3600}
     name = str(service.create(trainer=TORCH, priority=9, limits=limits)["name"])
-    with context_of(service).database.write() as session:
+    use_what_only_a_later_version_knows(context_of(service), name)
+    return name
+
+
+def use_what_only_a_later_version_knows(context: Context, name: str) -> None:
+    with context.database.write() as session:
         experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
         experiment.spec = experiment.spec | {"search": experiment.spec["search"] | {"later": {"seeds": 3}}}
-    return name
 
 
 def test_the_others_go_on_beside_an_experiment_of_a_later_version(service: Api, unreadable: str) -> None:
@@ -118,6 +120,22 @@ def test_leases_run_out_beside_an_experiment_of_a_later_version(service: Api, un
         attempt.lease_expires_at = attempt.started_at - timedelta(days=1)
     assert loop.run_once() == 1
     assert held.shown()["status"] == "queued"
+
+
+def test_an_expired_lease_of_an_experiment_of_a_later_version_waits_for_that_one(service: Api) -> None:
+    """As after the way back to an earlier version: it neither fails the loop nor hides other leases."""
+    names = [service.create()["name"] for _ in range(2)]
+    held = [one for name in names if (one := service.ask(name))]
+    context = context_of(service)
+    use_what_only_a_later_version_knows(context, names[0])
+    loop = LeaseExpiry(context)
+    loop.run_once()
+    with context.database.write() as session:
+        for attempt in session.scalars(select(AttemptRow)):
+            attempt.lease_expires_at = attempt.started_at - timedelta(days=1)
+    assert [loop.run_once() for _ in range(2)] == [1, 0]
+    with context.database.read() as session:
+        assert [session.get_one(TrialRow, one.trial).status for one in held] == ["running", "queued"]
 
 
 def test_nodes_are_stored_without_empty_fields(service: Api) -> None:
