@@ -16,7 +16,7 @@ from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailab
 from service.operations.checkpoints import pin
 from service.operations.checkpoints.checkpoint_archive import open_archive
 from service.operations.checkpoints.retention import RetentionVerdict
-from service.operations.checkpoints.retention_removal import plan_of
+from service.operations.checkpoints.retention_plan import facts_of, plan_of
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.lookup import experiment_named, trial_named
 from service.store.trials.trials import page_of_checkpoints
@@ -87,7 +87,8 @@ def get_checkpoint_plan(
         row = experiment_named(session, experiment)
         rules = spec_of(row).checkpoints
         changes = {name: value for name, value in tried.items() if value is not None}
-        plan = plan_of(session, row, rules.model_copy(update=changes))
+        facts = facts_of(session, row, rules.model_copy(update=changes))
+    plan = plan_of(facts)
     rest = [one for one in plan.verdicts if (one.checkpoint.trial, one.checkpoint.step) > after]
 
     def cursor_of(one: RetentionVerdict) -> str:

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from service.api.views.rows import View
 from service.operations.checkpoints.retention import RetentionVerdict
-from service.operations.checkpoints.retention_removal import Plan
+from service.operations.checkpoints.retention_plan import Plan
 
 
 class PlannedCheckpoint(View):

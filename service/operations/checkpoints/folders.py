@@ -1,6 +1,8 @@
 """Where the checkpoints of an experiment are below the storage."""
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
 from service.store.tables import ExperimentRow, TrialRow
 
@@ -55,15 +57,32 @@ def _attempts_prefix(trial_number: int) -> str:
 def run_folder_of(uri: str, run: str) -> str | None:
     """The URI of the run's folder in which the checkpoint is; None if it is elsewhere, so that no slot has saved it."""
     path, mark, query = uri.partition("?")
-    found = re.fullmatch(rf"(.+/{re.escape(run)})/(.+)", path.rstrip("/"))
-    if found is None or not {"..", "."}.isdisjoint(path.split("/")) or "" in found[2].split("/"):
+    above, is_in_run, name = path.rstrip("/").rpartition(f"/{run}/")
+    if not above or not is_in_run or "\n" in path:
         return None
-    return f"{found[1]}{mark}{query}"
+    if not {"..", "."}.isdisjoint(path.split("/")) or "" in name.split("/"):
+        return None
+    return f"{above}/{run}{mark}{query}"
 
 
 def is_below(uri: str, folder: str) -> bool:
     """Whether the URI is that of something in the folder, also a URI."""
     return uri.startswith(f"{folder.partition('?')[0].rstrip('/')}/")
+
+
+class UrisByFolder:
+    """URIs in their order, in which those of a folder are found without a look at the others."""
+
+    def __init__(self, uris: Iterable[str]) -> None:
+        self._uris = sorted(set(uris))
+
+    def below(self, folder: str) -> Iterator[str]:
+        """Those of which `is_below` says that they are in the folder."""
+        start = f"{folder.partition('?')[0].rstrip('/')}/"
+        for index in range(bisect_left(self._uris, start), len(self._uris)):
+            if not self._uris[index].startswith(start):
+                return
+            yield self._uris[index]
 
 
 def chooses_server(uri: str, storage: str) -> bool:

@@ -76,6 +76,12 @@ def present_checkpoints(session: Session, experiment_id: str) -> Sequence[tuple[
     return [(row, number, holder) for row, number, holder in rows]
 
 
+def present_checkpoints_of(session: Session, trial_ids: Collection[str]) -> dict[tuple[str, int], CheckpointRow]:
+    """Of these trials, by trial and step."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), is_present())
+    return {(row.trial_id, row.step): row for row in session.scalars(query)}
+
+
 def uris_in_use(session: Session, experiment_id: str) -> set[str]:
     """The checkpoints that running attempts of the experiment have resumed from."""
     query = select(AttemptRow.resume_uri).where(

@@ -122,6 +122,11 @@ def any_changed_after(session: Session, experiment_id: str, event: int) -> bool:
     return session.scalar(query.limit(1)) is not None
 
 
+def ids_changed_after(session: Session, experiment_id: str, event: int) -> Sequence[str]:
+    query = select(TrialRow.id).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
+    return session.scalars(query).all()
+
+
 def trials_changed_after(session: Session, experiment_id: str, event: int) -> Sequence[TrialRow]:
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.changed_at_event > event)
     return session.scalars(query.order_by(TrialRow.number)).all()

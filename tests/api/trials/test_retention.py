@@ -7,7 +7,7 @@ import pytest
 
 from service.app import application
 from service.background.checkpoint_retention import CheckpointRetention
-from service.operations.checkpoints import retention_removal
+from service.operations.checkpoints import retention_plan
 from service.settings import Settings
 from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held, running
@@ -27,7 +27,7 @@ class NoRetention(CheckpointRetention):
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials that have ended count as settled, and only the test applies retention."""
-    monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(0))
+    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(0))
     monkeypatch.setattr(application, "CheckpointRetention", NoRetention)
 
 
@@ -316,7 +316,7 @@ def test_an_unpinned_checkpoint_of_an_ended_trial_is_removed_if_there_are_newer_
 def test_a_checkpoint_that_is_unpinned_right_after_its_trials_end_is_removed_later(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(hours=1))
+    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(hours=1))
     an_experiment(service, None)
     held = start(service)
     first = save(held, 0.1)
@@ -327,7 +327,7 @@ def test_a_checkpoint_that_is_unpinned_right_after_its_trials_end_is_removed_lat
     loop = CheckpointRetention(service.app.state.context)
     loop.run_once()
     assert not deletions(service)
-    monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(0))
+    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(0))
     loop.run_once()
     assert set(deletions(service)) == {first}
     assert not service.app.state.context.unpinned
@@ -336,14 +336,14 @@ def test_a_checkpoint_that_is_unpinned_right_after_its_trials_end_is_removed_lat
 def test_a_trial_that_has_only_just_ended_keeps_its_checkpoints_for_a_moment(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(hours=1))
+    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(hours=1))
     name = an_experiment(service)
     trained(service, 0.9)
     trained(service, 0.1)
     loop = CheckpointRetention(service.app.state.context)
     loop.run_once()
     assert plan(service, name)[1] == ("keep", "trial 1 ended less than 15 s ago; its slot may still be writing")
-    monkeypatch.setattr(retention_removal, "SETTLED_AFTER", timedelta(0))
+    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(0))
     loop.run_once()
     assert len(deletions(service)) == 1
 
