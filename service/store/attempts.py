@@ -3,11 +3,11 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
+from typing import NamedTuple
 
 from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, or_, select
 from sqlalchemy.orm import Session, defer
 
-from service.domain.end_reasons import STATUS_AFTER_END
 from service.domain.statuses import TrialStatus
 from service.domain.token_digest import token_digest
 from service.store.experiments import lock_for
@@ -164,20 +164,19 @@ def first_tracebacks(session: Session, experiment_ids: Collection[str]) -> dict[
     return {key: failure.get("traceback") for key, failure in session.execute(query) if failure}
 
 
-def cut_off_attempts(
-    session: Session, ended_after: datetime, cut_off_before: datetime
-) -> list[tuple[ExperimentRow, TrialRow, AttemptRow]]:
-    """The attempts that ended before `cut_off_before` as failed, of experiments that ended after `ended_after`."""
+class FailedAttempt(NamedTuple):
+    trial_number: int
+    number: int
+    ended_at: datetime
+
+
+def failed_attempts(session: Session, experiment_id: str) -> list[FailedAttempt]:
+    """The attempts of the experiment that ended as failed, in the order in which they began."""
     query = (
-        select(ExperimentRow, TrialRow, AttemptRow)
-        .join(TrialRow, TrialRow.experiment_id == ExperimentRow.id)
-        .join(AttemptRow, AttemptRow.trial_id == TrialRow.id)
-        .where(
-            ExperimentRow.status.in_(set(STATUS_AFTER_END.values())),
-            ExperimentRow.ended_at > ended_after,
-            AttemptRow.outcome == Outcome.FAILED,
-            AttemptRow.ended_at < cut_off_before,
-        )
+        select(TrialRow.number, AttemptRow.number, AttemptRow.ended_at)
+        .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+        .where(AttemptRow.experiment_id == experiment_id, AttemptRow.outcome == Outcome.FAILED)
         .order_by(AttemptRow.id)
     )
-    return [(experiment, trial, attempt) for experiment, trial, attempt in session.execute(query)]
+    rows = session.execute(query)
+    return [FailedAttempt(trial, number, ended_at) for trial, number, ended_at in rows if ended_at is not None]

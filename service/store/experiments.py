@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, exists, func, literal, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN, EndReason
+from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN, STATUS_AFTER_END, EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, TrialStatus
 from service.store.sql.column_types import UtcDateTime
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
@@ -77,6 +77,22 @@ def experiments_with(session: Session, ids: Sequence[str]) -> list[ExperimentRow
     """Return the experiments with these ids that exist, in the order of `ids`."""
     rows = {row.id: row for row in session.scalars(select(ExperimentRow).where(ExperimentRow.id.in_(ids)))}
     return [rows[id_] for id_ in ids if id_ in rows]
+
+
+class EndedExperiment(NamedTuple):
+    """Another event, or another end, is another version of the experiment."""
+
+    id: str
+    event_count: int
+    ended_at: datetime | None
+
+
+def ended_after(session: Session, time: datetime) -> list[EndedExperiment]:
+    """Those that ended after `time`, in the order of their ends."""
+    query = select(ExperimentRow.id, ExperimentRow.event_count, ExperimentRow.ended_at).where(
+        ExperimentRow.status.in_(set(STATUS_AFTER_END.values())), ExperimentRow.ended_at > time
+    )
+    return [EndedExperiment(*row) for row in session.execute(query.order_by(ExperimentRow.ended_at, ExperimentRow.id))]
 
 
 def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:

@@ -5,21 +5,17 @@ trial resumes from is kept until the experiment is over; then agents remove it.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from service.operations.checkpoints.folders import run_of, uri_below
+from service.operations.checkpoints.folders import UrisByFolder, experiment_folder, run_of, uri_below
 from service.runtime.caches.experiment_caches import readable, spec_of
-from service.store.attempts import cut_off_attempts, resumed_elsewhere
-from service.store.checkpoints.donated_checkpoints import (
-    donations,
-    ended_with_donations,
-    known_checkpoints,
-    retryable_trial_ids,
-)
+from service.store.attempts import FailedAttempt, failed_attempts, resumed_elsewhere
+from service.store.checkpoints.donated_checkpoints import donations, known_checkpoints, retryable_trial_ids
+from service.store.experiments import ended_after
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import exploiters_beside, resume_points
 from service.store.trials.trials import checkpoints_of
@@ -81,58 +77,99 @@ class ObsoleteFiles:
     partly_needed: list[PartlyNeededFolder]
 
 
+@dataclass(frozen=True)
+class _Leftovers:
+    """What no trial can resume from of an experiment. `cut_off`: folders of attempts, and when those ended."""
+
+    donated: list[str]
+    cut_off: list[tuple[datetime, PartlyNeededFolder]]
+
+
+class _LeftoversCache:
+    """Of the experiments that have ended recently, each until it changes. All agents ask again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, _Leftovers]] = {}
+
+    def of_all(self, versions: Mapping[str, object], find: Callable[[str], _Leftovers]) -> list[_Leftovers]:
+        """`versions` are by experiment, and other experiments are forgotten."""
+        known = self._known
+        found = {
+            id_: known[id_] if id_ in known and known[id_][0] == version else (version, find(id_))
+            for id_, version in versions.items()
+        }
+        self._known = found
+        return [leftovers for _, leftovers in found.values()]
+
+
+_cache = _LeftoversCache()
+
+
 def obsolete_files(session: Session, storage: str, now: datetime) -> ObsoleteFiles:
     """What no trial can resume from in the folders of experiments that have ended recently.
 
     These are checkpoints that other trials resumed from, and those of attempts that were cut off: the slot of such an
-    attempt does not know which of its checkpoints count, and no later attempt may have saved enough to remove them.
+    attempt does not know which of its checkpoints count, and no later attempt may have saved enough to remove them. It
+    may still write if it was frozen, so its folder is listed some time after the attempt.
     """
-    donated = [
-        directory
-        for experiment in readable(ended_with_donations(session, now - LISTED_FOR))
-        if spec_of(experiment).trainer.kind is not Kind.EXTERNAL  # their holders manage their own files
-        for directory in sorted(set(_obsolete_in(session, experiment, storage)))
-    ]
-    left = [PartlyNeededFolder(directory=one, keep=names) for one, names in _cut_off(session, storage, now)]
-    unneeded = [one.directory for one in left if not one.keep]
-    return ObsoleteFiles(list(dict.fromkeys([*donated, *unneeded])), [one for one in left if one.keep])
+    versions = {row.id: (row, storage) for row in ended_after(session, now - LISTED_FOR)}
+    leftovers = _cache.of_all(versions, lambda id_: _leftovers(session, id_, storage))
+    donated = [directory for one in leftovers for directory in one.donated]
+    cut_off = [folder for one in leftovers for ended_at, folder in one.cut_off if ended_at < now - CUT_OFF_FOR]
+    unneeded = [folder.directory for folder in cut_off if not folder.keep]
+    return ObsoleteFiles(list(dict.fromkeys([*donated, *unneeded])), [folder for folder in cut_off if folder.keep])
 
 
-def _cut_off(session: Session, storage: str, now: datetime) -> Iterator[tuple[str, list[str]]]:
-    """The folders of cut-off attempts, with the names of the checkpoints in them that are needed.
-
-    A slot that was frozen may still write to its folder, so a folder is listed some time after its attempt.
-    """
-    found = cut_off_attempts(session, now - LISTED_FOR, now - CUT_OFF_FOR)
-    for experiment in readable({experiment.id: experiment for experiment, _, _ in found}.values()):
-        if spec_of(experiment).trainer.kind is Kind.EXTERNAL:
-            continue
-        points = resume_points(session, retryable_trial_ids(session, experiment.id))
-        needed = known_checkpoints(session, experiment.id) | {point.uri for point in points.values()}
-        own = [(trial, attempt) for other, trial, attempt in found if other.id == experiment.id]
-        for run in (run_of(experiment, trial.number, attempt.number) for trial, attempt in own):
-            folder = uri_below(storage, run)
-            names = sorted(_names_in(folder, needed))
-            if names or not _is_in_use(run, needed):  # otherwise the storage had another URI then
-                yield folder, names
-
-
-def _names_in(folder: str, uris: Collection[str]) -> Iterator[str]:
-    """The names in the folder through which these URIs lead."""
-    path = f"{folder.partition('?')[0]}/"
-    for uri in uris:
-        if uri.startswith(path):
-            yield uri.removeprefix(path).partition("?")[0].partition("/")[0]
-
-
-def _obsolete_in(session: Session, experiment: ExperimentRow, storage: str) -> Iterator[str]:
-    """Yield the whole folder of a run if nothing in it is needed, otherwise the checkpoint alone."""
+def _leftovers(session: Session, experiment_id: str, storage: str) -> _Leftovers:
+    """None of an experiment of `kind: external`, whose holders manage their own files."""
+    experiment = session.get(ExperimentRow, experiment_id)
+    if experiment is None or not readable([experiment]) or spec_of(experiment).trainer.kind is Kind.EXTERNAL:
+        return _Leftovers([], [])
+    donated, attempts = donations(session, experiment.id), failed_attempts(session, experiment.id)
+    if not donated and not attempts:
+        return _Leftovers([], [])
     points = resume_points(session, retryable_trial_ids(session, experiment.id))
     needed = known_checkpoints(session, experiment.id) | {point.uri for point in points.values()}
+    return _Leftovers(
+        donated=sorted(set(_obsolete_in(experiment, storage, donated - needed, UrisByFolder(needed)))),
+        cut_off=list(_cut_off(experiment, storage, attempts, needed)),
+    )
+
+
+def _cut_off(
+    experiment: ExperimentRow, storage: str, attempts: Sequence[FailedAttempt], needed: Collection[str]
+) -> Iterator[tuple[datetime, PartlyNeededFolder]]:
+    """The folders of the attempts, with the names of the checkpoints in them that are needed."""
+    by_folder, in_use = UrisByFolder(needed), _runs_in(experiment, needed)
+    for one in attempts:
+        run = run_of(experiment, one.trial_number, one.number)
+        folder = uri_below(storage, run)
+        names = sorted(set(_names_in(folder, by_folder)))
+        if names or run not in in_use:  # otherwise the storage had another URI then
+            yield one.ended_at, PartlyNeededFolder(directory=folder, keep=names)
+
+
+def _runs_in(experiment: ExperimentRow, uris: Iterable[str]) -> set[str]:
+    """The experiment's runs through whose folders these URIs lead, in whatever storage."""
+    run = re.compile(rf"(?=/({re.escape(experiment_folder(experiment))}/trial-\d+-attempt-\d+)/)")
+    return {found[1] for uri in uris for found in run.finditer(uri)}
+
+
+def _names_in(folder: str, uris: UrisByFolder) -> Iterator[str]:
+    """The names in the folder through which these URIs lead."""
+    path = f"{folder.partition('?')[0]}/"
+    for uri in uris.below(folder):
+        yield uri.removeprefix(path).partition("?")[0].partition("/")[0]
+
+
+def _obsolete_in(
+    experiment: ExperimentRow, storage: str, donated: Iterable[str], needed: UrisByFolder
+) -> Iterator[str]:
+    """Yield the whole folder of a run if nothing in it is needed, otherwise the checkpoint alone."""
     folder, separator, query = storage.partition("?")
-    run = rf"{re.escape(folder.rstrip('/'))}/{re.escape(experiment.name)}-{experiment.id}/trial-\d+-attempt-\d+"
-    for uri in donations(session, experiment.id) - needed:
-        found = re.fullmatch(rf"({run})/(?!\.+[?]|\.+$)[^/?]+{re.escape(separator + query)}", uri)
+    run = rf"{re.escape(folder.rstrip('/'))}/{re.escape(experiment_folder(experiment))}/trial-\d+-attempt-\d+"
+    saved = re.compile(rf"({run})/(?!\.+[?]|\.+$)[^/?]+{re.escape(separator + query)}")
+    for uri in donated:
+        found = saved.fullmatch(uri)
         if found is not None:  # otherwise no slot has saved it
-            is_needed = any(other.startswith(f"{found[1]}/") for other in needed)
-            yield uri if is_needed else f"{found[1]}{separator}{query}"
+            yield uri if any(needed.below(found[1])) else f"{found[1]}{separator}{query}"

@@ -1,25 +1,13 @@
 """Checkpoints that trials of ended experiments have resumed from and that other trials had saved (PBT's exploit)."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.domain.end_reasons import STATUS_AFTER_END
 from service.domain.statuses import TrialStatus
 from service.store.checkpoints.checkpoints import is_present
-from service.store.tables import CheckpointRow, ExperimentRow, GenerationRow, TrialRow
-
-
-def ended_with_donations(session: Session, since: datetime) -> Sequence[ExperimentRow]:
-    """Experiments with such checkpoints that ended after `since`."""
-    donated = select(TrialRow.id).join(GenerationRow, GenerationRow.trial_id == TrialRow.id)
-    donated = donated.where(TrialRow.experiment_id == ExperimentRow.id, GenerationRow.resume_uri.is_not(None))
-    query = select(ExperimentRow).where(
-        ExperimentRow.status.in_(set(STATUS_AFTER_END.values())), ExperimentRow.ended_at > since, donated.exists()
-    )
-    return session.scalars(query.order_by(ExperimentRow.ended_at)).all()
+from service.store.tables import CheckpointRow, GenerationRow, TrialRow
 
 
 def donations(session: Session, experiment_id: str) -> set[str]:
