@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,6 +15,7 @@ from service.operations.attempts.lease_expiry import (
     expire_agent_names,
     expire_leases,
     extend_all_leases,
+    extend_leases_after_absence,
 )
 from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
@@ -31,8 +32,8 @@ class LeaseExpiry:
     """Ends an attempt for its silence only if its holder could have reached the service.
 
     Holders may not have been able to: when the service starts, or after it was suspended or its database did not
-    answer. Then every holder first gets a whole lease; also when the database's clock was set forward, since leases
-    end by it. `clock` returns seconds.
+    answer. Then every holder first gets a whole lease, unless it could reach another service; also when the database's
+    clock was set forward, since leases end by it. `clock` returns seconds.
     """
 
     name = "lease expiry"
@@ -45,13 +46,16 @@ class LeaseExpiry:
         self._last_pass_at: float | None = None
         self._last_times: tuple[float, datetime] | None = None
         self._reachable_since: datetime | None = None
+        self._is_set_forward = False
 
     def run_once(self) -> int:
         began = self._clock()
-        is_set_forward = self._is_database_clock_set_forward(began)
-        if is_set_forward or self._last_pass_at is None or self._may_have_missed_heartbeats(self._last_pass_at):
+        self._is_set_forward |= self._is_database_clock_set_forward(began)
+        was_away = self._last_pass_at is None or self._may_have_missed_heartbeats(self._last_pass_at)
+        if self._is_set_forward or was_away:
             self._last_pass_at = None  # until it has succeeded
-            self._reachable_since = extend_all_leases(self._context)
+            self._reachable_since = self._extend_leases()
+            self._is_set_forward = False
         reachability = Reachability(self._reachable_since, still=lambda: not self._may_have_missed_heartbeats(began))
         steps = (expire_leases, expire_agent_names, enforce_time_limits)
         work = [partial(step, self._context, reachability) for step in steps]
@@ -63,6 +67,11 @@ class LeaseExpiry:
             raise
         finally:
             self._last_pass_at = began
+
+    def _extend_leases(self) -> datetime:
+        if self._is_set_forward:
+            return extend_all_leases(self._context)
+        return extend_leases_after_absence(self._context, timedelta(seconds=self._tolerance))
 
     def _announce(self, began: float) -> int:
         """Others may end the leases of a service that is there, so all leases have been extended before."""

@@ -27,6 +27,12 @@ def advertised_urls(session: Session) -> Sequence[str]:
     return [url for url in session.scalars(query) if url is not None]
 
 
+def is_another_there(session: Session, name: str, since: datetime, now: datetime) -> bool:
+    """Whether another service than that with the `name` was last there between `since` and `now`."""
+    others = select(ServiceRow.name).where(ServiceRow.name != name, ServiceRow.seen_at.between(since, now))
+    return session.scalar(others.limit(1)) is not None
+
+
 def last_seen(session: Session, name: str | None, now: datetime) -> datetime | None:
     """When the service was last there, if it is or may come back; None also for None and for an unknown service."""
     row = None if name is None else session.get(ServiceRow, name)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import update
+from sqlalchemy import ColumnElement, update
 from sqlalchemy.orm import Session
 
 from service.domain.attempt_holders import describe_holder
@@ -27,7 +27,7 @@ from service.specification.models import ExperimentSpec
 from service.store.agents import expired_names
 from service.store.attempts import experiments_with_expired_leases, expired_attempts, living_attempts
 from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
-from service.store.service_processes import advertised_urls, last_seen, reachable_since, register
+from service.store.service_processes import advertised_urls, is_another_there, last_seen, reachable_since, register
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind
@@ -85,11 +85,29 @@ def extend_all_leases(context: Context) -> datetime:
     free.
     """
     with context.database.write() as session:
-        now = database_now(session)
-        until = now + timedelta(seconds=context.settings.lease_seconds)
-        short = AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at < until)
-        session.execute(update(AttemptRow).where(short).values(lease_expires_at=until))
-        session.execute(update(AgentRow).where(AgentRow.name_expires_at < until).values(name_expires_at=until))
+        return _extend_leases(session, context, database_now(session))
+
+
+def extend_leases_after_absence(context: Context, heartbeat_slack: timedelta) -> datetime:
+    """As `extend_all_leases`, but if another service was there `heartbeat_slack` ago or later, as few as necessary.
+
+    Its holders could reach that one, unless they know only this service. So one that restarts again and again does not
+    keep lost attempts from their end. Agents are not known to have another address, so that their names are extended.
+    """
+    with context.database.write() as session:
+        now, name = database_now(session), context.service_name
+        is_alone = name is None or not is_another_there(session, name, now - heartbeat_slack, now)
+        return _extend_leases(session, context, now, None if is_alone else AttemptRow.service == name)
+
+
+def _extend_leases(
+    session: Session, context: Context, now: datetime, only: ColumnElement[bool] | None = None
+) -> datetime:
+    until = now + timedelta(seconds=context.settings.lease_seconds)
+    short = AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at < until)
+    extended = short if only is None else short & only
+    session.execute(update(AttemptRow).where(extended).values(lease_expires_at=until))
+    session.execute(update(AgentRow).where(AgentRow.name_expires_at < until).values(name_expires_at=until))
     return now
 
 
