@@ -13,6 +13,7 @@ EXPERIMENT_TAG = "paceline.experiment_id"
 TRIAL_TAG = "paceline.trial_id"
 GENERATION_TAG = "paceline.generation"
 PARENT_TAG = "mlflow.parentRunId"
+RUN_NAME_TAG = "mlflow.runName"
 MIN_DIGITS = 2
 
 
@@ -41,6 +42,11 @@ def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
     )
 
 
+def parent_run_name(experiment: ExperimentRow) -> str:
+    """A user's tag `mlflow.runName` names the run: MLflow refuses a run whose name is not that of the tag."""
+    return mlflow_limits.text((experiment.spec.get("tags") or {}).get(RUN_NAME_TAG) or experiment.name)
+
+
 def experiment_run(experiment: ExperimentRow) -> NewRun:
     spec = experiment.spec
     trainer = spec.get("trainer") or {}
@@ -51,9 +57,10 @@ def experiment_run(experiment: ExperimentRow) -> NewRun:
         "paceline.spec": descriptions.spec_yaml(experiment),
         "paceline.package": trainer.get("package"),
         "paceline.environment": trainer.get("env") or None,
+        RUN_NAME_TAG: None,
     }
     return NewRun(
-        experiment.name,
+        parent_run_name(experiment),
         {EXPERIMENT_TAG: experiment.id},
         mlflow_limits.texts(tags),
         mlflow_limits.texts(_experiment_params(spec), mlflow_limits.PARAM_LENGTH),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from service.domain import cost_summary
 from service.domain.statuses import CONTENDERS
 from service.mirror import descriptions, mlflow_limits
+from service.mirror.new_runs import RUN_NAME_TAG, parent_run_name
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.run_update import RunStatus, RunUpdate
@@ -127,7 +128,9 @@ def _apply_change(parent: RunUpdate, experiment: ExperimentRow, field: str, befo
     change = descriptions.change(before, after)
     parent.set_tags(spec=descriptions.spec_yaml(experiment), **{f"changed.{field}": change})
     if field.startswith("tags."):
-        parent.tags |= mlflow_limits.texts({field.removeprefix("tags."): "" if after is None else after})
+        name = field.removeprefix("tags.")
+        without = parent_run_name(experiment) if name == RUN_NAME_TAG else ""
+        parent.tags |= mlflow_limits.texts({name: after or without})
 
 
 def _best_after(before: BestSoFar, experiment: ExperimentRow, end: EventRow) -> BestSoFar:

@@ -1,0 +1,49 @@
+"""What MLflow would refuse, or what one experiment's mirror fails with, stops no mirror."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from service.store.sql.database import Database
+from service.store.tables import ExperimentRow, MirrorRow
+
+pytestmark = pytest.mark.slow
+
+CHANGED = "experiment.changed"
+
+
+def test_a_users_tag_with_a_name_for_the_run_names_it(mirror: Any, begin_experiment: Callable[..., Any]) -> None:
+    history = begin_experiment(tags={"mlflow.runName": "my run", "team": "vision"})
+    history.completed_trial(0, 0.5)
+
+    mirror.catch_up()
+
+    runs = mirror.runs(history.name)
+    assert set(runs) == {"my run", "trial 00"}
+    assert runs["my run"].data.tags["team"] == "vision"
+
+
+def test_a_run_whose_name_is_taken_back_has_the_experiments_name(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
+) -> None:
+    history = begin_experiment(tags={"mlflow.runName": "my run"})
+    mirror.catch_up()
+    for before, after in (("my run", "better"), ("better", None)):
+        change_spec(database, history, tags={"mlflow.runName": after} if after else {})
+        history.append(CHANGED, {"field": "tags.mlflow.runName", "before": before, "after": after})
+
+        mirror.catch_up()
+
+        assert set(mirror.runs(history.name)) == {after or history.name}
+
+
+def change_spec(database: Database, history: Any, **fields: Any) -> None:
+    with database.write() as session:
+        experiment = session.get_one(ExperimentRow, history.experiment_id)
+        experiment.spec = experiment.spec | fields
+
+
+def error_of(database: Database, history: Any) -> str | None:
+    with database.read() as session:
+        return session.get_one(MirrorRow, history.experiment_id).error
