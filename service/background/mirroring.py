@@ -124,9 +124,9 @@ class Mirroring:
             run_id = batch.run_ids.get(key)
             if run_id is None:
                 new = trial_run(given.experiment, given.trials[key.trial_id], parent_run_id, given.generation(key))
-                run_id, is_new = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
-                new_run_ids[key] = run_id
-                update = update.with_params(new.params, is_new=is_new)  # noqa: PLW2901
+                run = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
+                run_id = new_run_ids[key] = run.run_id
+                update = update.with_params(run.missing_params, is_new=run.is_new)  # noqa: PLW2901
             self._write_unless_deleted(run_id, given.trials[key.trial_id], update)
         return new_run_ids
 
@@ -151,12 +151,11 @@ class Mirroring:
             return mirror.mlflow_experiment_id, mirror.parent_run_id
         tracking = self._connection.client
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
-        new = experiment_run(experiment)
-        parent_run_id, _ = tracking.ensure_run(mlflow_experiment_id, new, experiment.created_at)
-        tracking.write(parent_run_id, RunUpdate(experiment.created_at, new.params))
+        parent = tracking.ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
+        tracking.write(parent.run_id, RunUpdate(experiment.created_at, parent.missing_params))
         with self._database.write() as session:
-            mirrors.begin(session, experiment.id, mlflow_experiment_id, parent_run_id)
-        return mlflow_experiment_id, parent_run_id
+            mirrors.begin(session, experiment.id, mlflow_experiment_id, parent.run_id)
+        return mlflow_experiment_id, parent.run_id
 
     def _store_error(self, experiment_id: str, error: Exception) -> None:
         with self._database.write() as session:

@@ -1,15 +1,15 @@
 """Writes to an MLflow tracking server. It uses MlflowClient only, never MLflow's global state (the active run)."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlflow import MlflowClient
-from mlflow.entities import LifecycleStage, Metric, Param, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
@@ -30,6 +30,14 @@ _CLIENT_SETTINGS = {
 }
 _SERVER_ERROR = 500
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+
+
+class EnsuredRun(NamedTuple):
+    """`is_new`: this call created it. `missing_params`: those to be written. MLflow refuses to change the others."""
+
+    run_id: str
+    is_new: bool
+    missing_params: Mapping[str, str]
 
 
 class TrackingClient:
@@ -63,11 +71,14 @@ class TrackingClient:
             f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; deleted ones count: `mlflow gc`"
         )
 
-    def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> tuple[str, bool]:
-        """Return the id of the run with `new`'s key, and whether this call created it. `write` adds its parameters."""
+    def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
+        """Return the run with `new`'s key, creating it if needed. `write` adds its parameters."""
         with self._translated_errors():
             found = self._find_run(mlflow_experiment_id, new)
-            return found or self._create_run(mlflow_experiment_id, new, started_at), found is None
+            if found is None:
+                return EnsuredRun(self._create_run(mlflow_experiment_id, new, started_at), True, new.params)
+            missing = {name: value for name, value in new.params.items() if name not in found.data.params}
+            return EnsuredRun(str(found.info.run_id), False, missing)
 
     def write(self, run_id: str, update: RunUpdate) -> None:
         """Raises MlflowRunDeleted, too."""
@@ -116,12 +127,12 @@ class TrackingClient:
                 return True
             return bool(run.info.lifecycle_stage == LifecycleStage.DELETED)
 
-    def _find_run(self, mlflow_experiment_id: str, new: NewRun) -> str | None:
+    def _find_run(self, mlflow_experiment_id: str, new: NewRun) -> Run | None:
         """Search by the tags that the run has; MLflow cannot search for runs without a tag."""
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
         found = self._client.search_runs([mlflow_experiment_id], wanted)
         same = (run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items()))
-        return next((str(run.info.run_id) for run in same), None)
+        return next(same, None)
 
     def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
         tags = new.tags | {tag: value for tag, value in new.key.items() if value is not None}

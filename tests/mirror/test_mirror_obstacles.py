@@ -38,6 +38,30 @@ def test_a_run_whose_name_is_taken_back_has_the_experiments_name(
         assert set(mirror.runs(history.name)) == {after or history.name}
 
 
+def test_a_limit_that_changes_before_the_parent_run_is_known_does_not_stop_the_mirror(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service is killed after it has written the params: MLflow refuses to change them."""
+    history = begin_experiment()
+    with monkeypatch.context() as patch:
+        patch.setattr("service.store.mirrors.begin", killed)
+        with pytest.raises(KeyboardInterrupt):
+            mirror.loop.run_once()
+    change_spec(database, history, limits={"max_trials": 99, "parallelism": 2, "max_seconds": 60})
+    history.append(CHANGED, {"field": "limits.max_trials", "before": 24, "after": 99})
+
+    mirror.catch_up()
+
+    assert error_of(database, history) is None
+    run = mirror.runs(history.name)[history.name]
+    assert (run.data.params["max_trials"], run.data.params["max_seconds"]) == ("24", "60")
+    assert run.data.tags["paceline.changed.limits.max_trials"] == "24 -> 99"
+
+
+def killed(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def change_spec(database: Database, history: Any, **fields: Any) -> None:
     with database.write() as session:
         experiment = session.get_one(ExperimentRow, history.experiment_id)
