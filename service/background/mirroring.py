@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from search.numbers_in_messages import counted
 from service.mirror.backoff import Backoff
 from service.mirror.connection import TrackingConnection
-from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable
+from service.mirror.mlflow_errors import MirrorFailed, MlflowRefused, MlflowRunDeleted, MlflowUnavailable
 from service.mirror.new_runs import experiment_run, trial_run
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
@@ -65,20 +66,25 @@ class Mirroring:
         self._deleted_runs = Backoff(clock)
         self._connection = TrackingConnection(tracking_uri)
         self._fronts: dict[str, FrontAtEvent] = {}
+        self._failures: dict[str, str] = {}
 
     def run_once(self) -> int:
         """Mirror one batch of each experiment with new events; return the number of events.
 
-        Raises MlflowUnavailable. An MlflowRefused concerns one experiment, and is stored with it.
+        Raises MlflowUnavailable. An MlflowRefused concerns one experiment, and is stored with it. So is any other
+        error; as long as experiments fail with one, this raises MirrorFailed after mirroring the others.
         """
         with mirrors.try_mirror_lock(self._database) as locked:
             counts = self._mirror_all() if locked else []
         self.is_behind = BATCH in counts
+        if locked and self._failures and not self.is_behind:  # an error has the loop pause
+            raise MirrorFailed(_described(self._failures))
         return sum(counts)
 
     def _mirror_all(self) -> list[int]:
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
+        self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
         return [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
 
     def _try(self, experiment_id: str) -> int:
@@ -89,15 +95,28 @@ class Mirroring:
         try:
             count = self._mirror(experiment_id)
         except MlflowUnavailable as error:
-            self._store_error(experiment_id, error)
+            self._store_error(experiment_id, str(error))
             raise
         except MlflowRefused as error:
-            self._store_error(experiment_id, error)
+            self._store_error(experiment_id, str(error))
             self._backoff.failed(experiment_id)
             log.warning("experiment %s is not mirrored: %s", experiment_id, error)
+            count = 0
+        except Exception as error:  # noqa: BLE001 - any error: the mirrors of the others must survive it
+            self._note_failure(experiment_id, error)
             return 0
-        self._backoff.succeeded(experiment_id)
+        else:
+            self._backoff.succeeded(experiment_id)
+        self._failures.pop(experiment_id, None)
         return count
+
+    def _note_failure(self, experiment_id: str, error: Exception) -> None:
+        """Raises if the database is away. The stored text has no message, which could show secrets."""
+        kind = type(error).__name__
+        self._store_error(experiment_id, f"the mirror failed with {kind}; the service's log says more")
+        self._failures[experiment_id] = kind
+        if self._backoff.failed(experiment_id):
+            log.error("experiment %s is not mirrored", experiment_id, exc_info=error)
 
     def _mirror(self, experiment_id: str) -> int:
         with self._database.read() as session:
@@ -157,9 +176,16 @@ class Mirroring:
             mirrors.begin(session, experiment.id, mlflow_experiment_id, parent.run_id)
         return mlflow_experiment_id, parent.run_id
 
-    def _store_error(self, experiment_id: str, error: Exception) -> None:
+    def _store_error(self, experiment_id: str, error: str) -> None:
         with self._database.write() as session:
-            mirrors.fail(session, experiment_id, str(error))
+            mirrors.fail(session, experiment_id, error)
+
+
+def _described(failures: Mapping[str, str]) -> str:
+    """`failures` are the kinds of errors by experiment."""
+    kinds = ", ".join(sorted(set(failures.values())))
+    what = f"the mirror of {counted(len(failures), 'experiment')} fails with {kinds}"
+    return f"{what}; mlflow_error and the service's log say more"
 
 
 def _load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent | None) -> Batch | None:

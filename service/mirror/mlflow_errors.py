@@ -1,4 +1,4 @@
-"""Why MLflow did not take a write."""
+"""Why MLflow did not take a write, or has got none."""
 
 
 class MlflowUnavailable(Exception):
@@ -11,3 +11,7 @@ class MlflowRefused(Exception):
 
 class MlflowRunDeleted(MlflowRefused):
     """The run that was to be written is deleted in MLflow: it can be restored, unless MLflow has removed it."""
+
+
+class MirrorFailed(Exception):
+    """The mirrors of some experiments fail with errors that say nothing about MLflow."""

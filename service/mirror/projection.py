@@ -113,7 +113,7 @@ def _apply_experiment_event(parent: RunUpdate, experiment: ExperimentRow, event:
     elif event.kind == "experiment.confirmed":
         _apply_confirmed(parent, event)
     elif event.kind == "experiment.changed":
-        _apply_change(parent, experiment, **event.data)
+        _apply_change(parent, experiment, event.data)
 
 
 def _apply_confirmed(parent: RunUpdate, event: EventRow) -> None:
@@ -123,8 +123,9 @@ def _apply_confirmed(parent: RunUpdate, event: EventRow) -> None:
     parent.set_tags(confirmation=event.data.get("verdict"), **figures)
 
 
-def _apply_change(parent: RunUpdate, experiment: ExperimentRow, field: str, before: Any, after: Any) -> None:
+def _apply_change(parent: RunUpdate, experiment: ExperimentRow, data: Mapping[str, Any]) -> None:
     """Update the spec, the tag with the change, and the user's own tags. A removed tag becomes empty."""
+    field, before, after = str(data["field"]), data.get("before"), data.get("after")
     change = descriptions.change(before, after)
     parent.set_tags(spec=descriptions.spec_yaml(experiment), **{f"changed.{field}": change})
     if field.startswith("tags."):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from service.mirror.mlflow_errors import MirrorFailed
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow
 
@@ -56,6 +57,37 @@ def test_a_limit_that_changes_before_the_parent_run_is_known_does_not_stop_the_m
     run = mirror.runs(history.name)[history.name]
     assert (run.data.params["max_trials"], run.data.params["max_seconds"]) == ("24", "60")
     assert run.data.tags["paceline.changed.limits.max_trials"] == "24 -> 99"
+
+
+def test_an_experiment_whose_mirror_fails_does_not_affect_the_others(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one of which an event lacks what the mirror needs. It is the first in the order."""
+    broken, other = begin_experiment("x-00000000000a", name="broken"), begin_experiment("x-00000000000b", name="whole")
+    broken.append(CHANGED, {"before": "a secret"})
+    other.completed_trial(0, 0.5)
+
+    for _ in range(2):  # the second time, the broken one rests
+        with pytest.raises(MirrorFailed, match=r"^the mirror of 1 experiment fails with KeyError; mlflow_error and"):
+            mirror.loop.run_once()
+
+    assert mirror.runs("whole")["trial 00"].info.status == "FINISHED"
+    assert error_of(database, broken) == "the mirror failed with KeyError; the service's log says more"
+    assert caplog.messages == ["experiment x-00000000000a is not mirrored"]
+    with database.write() as session:
+        session.delete(session.get_one(ExperimentRow, broken.experiment_id))
+    assert mirror.loop.run_once() == 0
+
+
+def test_a_change_with_a_field_of_a_later_version_is_mirrored(
+    mirror: Any, begin_experiment: Callable[..., Any]
+) -> None:
+    history = begin_experiment()
+    history.append(CHANGED, {"field": "limits.max_trials", "before": 24, "after": 99, "by": "a user"})
+
+    mirror.catch_up()
+
+    assert mirror.runs(history.name)[history.name].data.tags["paceline.changed.limits.max_trials"] == "24 -> 99"
 
 
 def killed(*_: Any) -> None:
