@@ -2,50 +2,22 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-
-from sqlalchemy.orm import Session
+from collections.abc import Callable, Mapping
 
 from search.numbers_in_messages import counted
 from service.mirror.backoff import Backoff
+from service.mirror.batches import Batch, FrontAtEvent, load_batch
 from service.mirror.connection import TrackingConnection
 from service.mirror.mlflow_errors import MirrorFailed, MlflowRefused, MlflowRunDeleted, MlflowUnavailable
 from service.mirror.new_runs import experiment_run, trial_run
-from service.mirror.objectives import BestValue, objectives_of
-from service.mirror.pareto_front import ParetoFront
-from service.mirror.projection import CONTENDING_ENDS, BestSoFar, Projection, ProjectionInput, project
+from service.mirror.projection import Projection, project
 from service.mirror.run_update import RunUpdate
-from service.mirror.trial_run import TRIAL_ENDS
 from service.store import mirrors
-from service.store.events import events_after
 from service.store.sql.database import Database
-from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
-from service.store.trials.confirmations import confirmed_winners
-from service.store.trials.param_generations import generations_of_all
-from service.store.trials.trials import counts_by_status
+from service.store.tables import ExperimentRow, MirrorRow, TrialRow
 from trainer.process_log.context import log_context
 
-BATCH = 2000
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One experiment's next events. `run_ids` has the known MLflow runs by trial and generation."""
-
-    given: ProjectionInput
-    events: Sequence[EventRow]
-    mirror: MirrorRow | None
-    run_ids: Mapping[tuple[str, int], str]
-
-
-@dataclass(frozen=True)
-class FrontAtEvent:
-    """A Pareto front of several objectives, up to and with an event."""
-
-    seq: int
-    front: ParetoFront
 
 
 class Mirroring:
@@ -74,9 +46,9 @@ class Mirroring:
         Raises MlflowUnavailable. An MlflowRefused concerns one experiment, and is stored with it. So is any other
         error; as long as experiments fail with one, this raises MirrorFailed after mirroring the others.
         """
+        self.is_behind = False
         with mirrors.try_mirror_lock(self._database) as locked:
             counts = self._mirror_all() if locked else []
-        self.is_behind = BATCH in counts
         if locked and self._failures and not self.is_behind:  # an error has the loop pause
             raise MirrorFailed(_described(self._failures))
         return sum(counts)
@@ -120,15 +92,16 @@ class Mirroring:
 
     def _mirror(self, experiment_id: str) -> int:
         with self._database.read() as session:
-            batch = _load_batch(session, experiment_id, self._fronts.pop(experiment_id, None))
+            batch = load_batch(session, experiment_id, self._fronts.pop(experiment_id, None))
         if batch is None:
             return 0
         projection = project(batch.given, batch.events)
-        new_run_ids, cursor = self._write(batch, projection), batch.events[-1].seq
+        new_run_ids = self._write(batch, projection)
         with self._database.write() as session:
-            mirrors.advance(session, experiment_id, cursor, new_run_ids)
+            mirrors.advance(session, experiment_id, batch.cursor, new_run_ids)
+        self.is_behind |= not batch.is_last
         if projection.best.front is not None and batch.given.experiment.ended_at is None:
-            self._fronts[experiment_id] = FrontAtEvent(cursor, projection.best.front)
+            self._fronts[experiment_id] = FrontAtEvent(batch.cursor, projection.best.front)
         return len(batch.events)
 
     def _write(self, batch: Batch, projection: Projection) -> dict[tuple[str, int], str]:
@@ -186,53 +159,3 @@ def _described(failures: Mapping[str, str]) -> str:
     kinds = ", ".join(sorted(set(failures.values())))
     what = f"the mirror of {counted(len(failures), 'experiment')} fails with {kinds}"
     return f"{what}; mlflow_error and the service's log say more"
-
-
-def _load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent | None) -> Batch | None:
-    """Return None when there are no new events, or the experiment was deleted."""
-    experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
-    cursor = mirror.cursor if mirror else 0
-    events = events_after(session, experiment_id, cursor, BATCH)
-    if experiment is None or not events:
-        return None
-    best = _best_before(session, experiment, cursor, known_front)
-    trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best.values}
-    given = ProjectionInput(
-        experiment,
-        mirrors.trials_named(session, trial_ids),
-        # Read after the trials, so that params which a trial has just got have their generation here.
-        generations_of_all(session, trial_ids),
-        counts_by_status(session, experiment_id),
-        best,
-        confirmed_winners(session, [experiment]).get(experiment_id),
-    )
-    return Batch(given, events, mirror, mirrors.runs_of(session, trial_ids))
-
-
-def _best_before(
-    session: Session, experiment: ExperimentRow, cursor: int, known_front: FrontAtEvent | None
-) -> BestSoFar:
-    """Return the results of the events up to the cursor."""
-    ended_count = mirrors.count_events(session, experiment.id, cursor, tuple(TRIAL_ENDS))
-    if known_front is not None and known_front.seq == cursor:
-        front: ParetoFront | None = known_front.front
-    else:
-        front = _front_before(session, experiment, cursor)
-    return BestSoFar(ended_count, _best_values_before(session, experiment, cursor), front)
-
-
-def _front_before(session: Session, experiment: ExperimentRow, cursor: int) -> ParetoFront | None:
-    front = ParetoFront.of(experiment)
-    if front is not None:
-        for end in mirrors.ends_up_to(session, experiment.id, cursor, CONTENDING_ENDS):
-            front = front.after(end)
-    return front
-
-
-def _best_values_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[BestValue, ...]:
-    ends = [
-        mirrors.best_end(session, experiment.id, cursor, CONTENDING_ENDS, one.position, maximize=one.maximize)
-        for one in objectives_of(experiment)
-    ]
-    best = (one.best_after((), end) for one, end in zip(objectives_of(experiment), ends, strict=True) if end)
-    return tuple(one for one in best if one is not None)

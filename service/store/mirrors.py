@@ -1,7 +1,7 @@
 """The position of the MLflow mirror in each experiment's events, and what it reads to write the next ones."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
 
 from sqlalchemy import func, select, text
@@ -12,6 +12,7 @@ from service.store.tables import EventRow, ExperimentRow, MirrorRow, MirrorRunRo
 
 _MIRROR_LOCK = 7_205_759_404  # any number that no other lock uses, the same in every service process
 _CHARTS_LOCK = 7_205_759_405
+_READ_TOGETHER = 100  # events
 _CURSOR = func.coalesce(MirrorRow.cursor, 0)
 
 
@@ -74,6 +75,32 @@ def mirrors_of(session: Session, experiment_ids: Collection[str]) -> dict[str, M
     """By experiment; without experiments that are not in MLflow yet."""
     rows = session.scalars(select(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))
     return {row.experiment_id: row for row in rows}
+
+
+def events_to_mirror(
+    session: Session, experiment_id: str, cursor: int, most_events: int, most_points: int
+) -> list[EventRow]:
+    """The events after the cursor, at least one if there is any. No further ones once they have `most_points`.
+
+    They are read piece by piece, since all of them may take a GB: reports can have thousands of metrics.
+    """
+    query = select(EventRow).where(EventRow.experiment_id == experiment_id, EventRow.seq > cursor)
+    query = query.order_by(EventRow.seq).limit(most_events).execution_options(yield_per=_READ_TOGETHER)
+    events: list[EventRow] = []
+    points = 0
+    with closing(session.scalars(query)) as rows:
+        for event in rows:
+            events.append(event)
+            points += _point_count(event)
+            if points >= most_points:
+                break
+    return events
+
+
+def _point_count(event: EventRow) -> int:
+    """The number of points of metrics in a report, or in the samples of a node's load."""
+    samples = event.data.get("samples") or ()
+    return len(event.data.get("metrics") or ()) + sum(len(sample["metrics"]) for sample in samples)
 
 
 def count_events(session: Session, experiment_id: str, up_to: int, kinds: Sequence[str]) -> int:

@@ -232,11 +232,30 @@ def test_a_trial_that_began_meanwhile_is_running_in_a_batch_sent_again(
 def test_the_mirror_says_whether_it_is_behind(
     mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.background.mirroring.BATCH", 5)
+    monkeypatch.setattr("service.mirror.batches.MAX_EVENTS", 3)
     history = begin_experiment()  # one event, and four of the trial
     history.completed_trial(0, 0.5)
-    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (5, True)
-    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (0, False)
+    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (3, True)
+    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (2, False)
+
+
+def test_a_batch_ends_where_its_metrics_are_many(
+    mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an experiment with thousands of metrics does not hold up the others."""
+    monkeypatch.setattr("service.mirror.batches.MAX_POINTS", 4)
+    history, other = begin_experiment(), begin_experiment("x-00000000000b", name="beside many metrics")
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
+    for step in range(4):
+        history.report(trial, step, **{f"layer_{number}": step for number in range(3)})
+    other.completed_trial(0, 0.5)
+
+    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (5 + 5, True)
+    assert "trial 00" in mirror.runs(other.name)
+    assert mirror.curve(mirror.runs(history.name)["trial 00"], "layer_2") == [(0, 0), (1, 1)]
+    assert (mirror.loop.run_once(), mirror.loop.is_behind) == (2, False)
+    assert mirror.curve(mirror.runs(history.name)["trial 00"], "layer_2") == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
 def test_a_front_is_the_same_in_several_batches_and_again_from_the_start(

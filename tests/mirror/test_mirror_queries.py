@@ -61,6 +61,25 @@ def test_a_confirmation_is_not_the_best(database: Database, begin_experiment: Ca
     assert best.data["number"] == 0
 
 
+@pytest.mark.parametrize(("most_events", "most_points", "expected"), [(3, 99, 3), (99, 8, 5), (99, 1, 4), (99, 99, 7)])
+def test_the_next_events_end_at_either_limit(
+    database: Database, begin_experiment: Callable[..., Any], most_events: int, most_points: int, expected: int
+) -> None:
+    history = begin_experiment()
+    trial = history.trial(0)
+    history.run(trial)
+    history.report(trial, 1, **{f"layer_{number}": 0.5 for number in range(6)})
+    loads = [{"metrics": {"cpu": 1.0, "gpu": 2.0}}]
+    history.append("attempt.system_metrics", {"attempt": 1, "samples": loads}, trial)
+    for step in (2, 3):
+        history.report(trial, step, loss=0.5)
+
+    with database.read() as session:
+        events = mirrors.events_to_mirror(session, history.experiment_id, 0, most_events, most_points)
+
+    assert [event.seq for event in events] == [*range(1, expected + 1)]
+
+
 def test_an_experiment_is_behind_until_its_last_event_is_mirrored(
     database: Database, begin_experiment: Callable[..., Any]
 ) -> None:

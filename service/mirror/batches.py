@@ -1,0 +1,100 @@
+"""Batches of events: the next ones of an experiment, with what their projection reads beside them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from service.mirror.objectives import BestValue, objectives_of
+from service.mirror.pareto_front import ParetoFront
+from service.mirror.projection import CONTENDING_ENDS, BestSoFar, ProjectionInput
+from service.mirror.trial_run import TRIAL_ENDS
+from service.store import mirrors
+from service.store.tables import EventRow, ExperimentRow, MirrorRow
+from service.store.trials.confirmations import confirmed_winners
+from service.store.trials.param_generations import generations_of_all
+from service.store.trials.trials import counts_by_status
+
+MAX_EVENTS = 2000
+MAX_POINTS = 20_000
+"""Of metrics. MLflow takes about 25 calls for these; thousands more would hold up the other experiments."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One experiment's next events. `run_ids` has the known MLflow runs by trial and generation.
+
+    `is_last`: MLflow lacks nothing after this batch.
+    """
+
+    given: ProjectionInput
+    events: Sequence[EventRow]
+    mirror: MirrorRow | None
+    run_ids: Mapping[tuple[str, int], str]
+
+    @property
+    def cursor(self) -> int:
+        """The number of the last event."""
+        return self.events[-1].seq
+
+    @property
+    def is_last(self) -> bool:
+        return self.cursor >= self.given.experiment.event_count
+
+
+@dataclass(frozen=True)
+class FrontAtEvent:
+    """A Pareto front of several objectives, up to and with an event."""
+
+    seq: int
+    front: ParetoFront
+
+
+def load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent | None) -> Batch | None:
+    """Return None when there are no new events, or the experiment was deleted."""
+    experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
+    cursor = mirror.cursor if mirror else 0
+    events = mirrors.events_to_mirror(session, experiment_id, cursor, MAX_EVENTS, MAX_POINTS)
+    if experiment is None or not events:
+        return None
+    best = _best_before(session, experiment, cursor, known_front)
+    trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best.values}
+    given = ProjectionInput(
+        experiment,
+        mirrors.trials_named(session, trial_ids),
+        # Read after the trials, so that params which a trial has just got have their generation here.
+        generations_of_all(session, trial_ids),
+        counts_by_status(session, experiment_id),
+        best,
+        confirmed_winners(session, [experiment]).get(experiment_id),
+    )
+    return Batch(given, events, mirror, mirrors.runs_of(session, trial_ids))
+
+
+def _best_before(
+    session: Session, experiment: ExperimentRow, cursor: int, known_front: FrontAtEvent | None
+) -> BestSoFar:
+    """Return the results of the events up to the cursor."""
+    ended_count = mirrors.count_events(session, experiment.id, cursor, tuple(TRIAL_ENDS))
+    if known_front is not None and known_front.seq == cursor:
+        front: ParetoFront | None = known_front.front
+    else:
+        front = _front_before(session, experiment, cursor)
+    return BestSoFar(ended_count, _best_values_before(session, experiment, cursor), front)
+
+
+def _front_before(session: Session, experiment: ExperimentRow, cursor: int) -> ParetoFront | None:
+    front = ParetoFront.of(experiment)
+    if front is not None:
+        for end in mirrors.ends_up_to(session, experiment.id, cursor, CONTENDING_ENDS):
+            front = front.after(end)
+    return front
+
+
+def _best_values_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[BestValue, ...]:
+    ends = [
+        mirrors.best_end(session, experiment.id, cursor, CONTENDING_ENDS, one.position, maximize=one.maximize)
+        for one in objectives_of(experiment)
+    ]
+    best = (one.best_after((), end) for one, end in zip(objectives_of(experiment), ends, strict=True) if end)
+    return tuple(one for one in best if one is not None)
