@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from search.numbers_in_messages import counted
 from service.mirror.backoff import Backoff
-from service.mirror.batches import Batch, FrontAtEvent, load_batch
+from service.mirror.batches import Batch, load_batch
 from service.mirror.connection import TrackingConnection
+from service.mirror.known_results import KnownResults
 from service.mirror.mlflow_errors import MirrorFailed, MlflowRefused, MlflowRunDeleted, MlflowUnavailable
 from service.mirror.new_runs import experiment_run, trial_run
 from service.mirror.projection import Projection, project
@@ -37,7 +38,7 @@ class Mirroring:
         self._backoff = Backoff(clock)
         self._deleted_runs = Backoff(clock)
         self._connection = TrackingConnection(tracking_uri)
-        self._fronts: dict[str, FrontAtEvent] = {}
+        self._known = KnownResults()
         self._failures: dict[str, str] = {}
 
     def run_once(self) -> int:
@@ -92,7 +93,7 @@ class Mirroring:
 
     def _mirror(self, experiment_id: str) -> int:
         with self._database.read() as session:
-            batch = load_batch(session, experiment_id, self._fronts.pop(experiment_id, None))
+            batch = load_batch(session, experiment_id, self._known)
         if batch is None:
             return 0
         projection = project(batch.given, batch.events)
@@ -100,8 +101,10 @@ class Mirroring:
         with self._database.write() as session:
             mirrors.advance(session, experiment_id, batch.cursor, new_run_ids)
         self.is_behind |= not batch.is_last
-        if projection.best.front is not None and batch.given.experiment.ended_at is None:
-            self._fronts[experiment_id] = FrontAtEvent(batch.cursor, projection.best.front)
+        if batch.given.experiment.ended_at is None:
+            self._known.keep(experiment_id, batch.cursor, projection.best)
+        else:
+            self._known.forget(experiment_id)
         return len(batch.events)
 
     def _write(self, batch: Batch, projection: Projection) -> dict[tuple[str, int], str]:

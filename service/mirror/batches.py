@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from service.mirror.known_results import KnownResults
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.projection import CONTENDING_ENDS, BestSoFar, ProjectionInput
 from service.mirror.trial_run import TRIAL_ENDS
 from service.store import mirrors
+from service.store.sql.database import lift_statement_timeout
 from service.store.tables import EventRow, ExperimentRow, MirrorRow
 from service.store.trials.confirmations import confirmed_winners
 from service.store.trials.param_generations import generations_of_all
@@ -42,22 +44,15 @@ class Batch:
         return self.cursor >= self.given.experiment.event_count
 
 
-@dataclass(frozen=True)
-class FrontAtEvent:
-    """A Pareto front of several objectives, up to and with an event."""
-
-    seq: int
-    front: ParetoFront
-
-
-def load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent | None) -> Batch | None:
+def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Batch | None:
     """Return None when there are no new events, or the experiment was deleted."""
     experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
     cursor = mirror.cursor if mirror else 0
     events = mirrors.events_to_mirror(session, experiment_id, cursor, MAX_EVENTS, MAX_POINTS)
     if experiment is None or not events:
         return None
-    best = _best_before(session, experiment, cursor, known_front)
+    best = known.at(experiment_id, cursor) or _results_before(session, experiment, cursor)
+    known.keep(experiment_id, cursor, best)
     trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best.values}
     given = ProjectionInput(
         experiment,
@@ -71,16 +66,14 @@ def load_batch(session: Session, experiment_id: str, known_front: FrontAtEvent |
     return Batch(given, events, mirror, mirrors.runs_of(session, trial_ids))
 
 
-def _best_before(
-    session: Session, experiment: ExperimentRow, cursor: int, known_front: FrontAtEvent | None
-) -> BestSoFar:
-    """Return the results of the events up to the cursor."""
-    ended_count = mirrors.count_events(session, experiment.id, cursor, tuple(TRIAL_ENDS))
-    if known_front is not None and known_front.seq == cursor:
-        front: ParetoFront | None = known_front.front
-    else:
-        front = _front_before(session, experiment, cursor)
-    return BestSoFar(ended_count, _best_values_before(session, experiment, cursor), front)
+def _results_before(session: Session, experiment: ExperimentRow, cursor: int) -> BestSoFar:
+    """Return the results of the events up to the cursor, as after a start: reading all of them may take long."""
+    lift_statement_timeout(session.connection())
+    return BestSoFar(
+        mirrors.count_events(session, experiment.id, cursor, tuple(TRIAL_ENDS)),
+        _best_values_before(session, experiment, cursor),
+        _front_before(session, experiment, cursor),
+    )
 
 
 def _front_before(session: Session, experiment: ExperimentRow, cursor: int) -> ParetoFront | None:
