@@ -101,9 +101,8 @@ class Mirroring:
         with self._database.write() as session:
             mirrors.advance(session, experiment_id, batch.cursor, new_run_ids)
         self.is_behind |= not batch.is_last
-        if batch.given.experiment.ended_at is None:
-            self._known.keep(experiment_id, batch.cursor, projection.best)
-        else:
+        self._known.keep(experiment_id, batch.cursor, projection.best)
+        if batch.is_last and batch.given.experiment.ended_at is not None:
             self._known.forget(experiment_id)
         return len(batch.events)
 

@@ -59,6 +59,25 @@ def test_earlier_events_are_read_once_after_a_start(
     assert mirror.curve(parent, "best_loss") == [(1, 5), (2, 4), (3, 4), (4, 4), (5, 3), (6, 3), (7, 2)]
 
 
+def test_earlier_events_of_an_ended_experiment_are_read_once_while_the_mirror_catches_up(
+    mirror: Any, begin_experiment: Callable[..., Any], readings: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.mirror.batches.MAX_EVENTS", 3)
+    history = begin_experiment(objectives=OBJECTIVES)
+    for number in range(4):
+        add_trial(history, number, 9 - number, 9 - number)
+    history.finish("completed", "max_trials")
+
+    mirror.catch_up()
+
+    assert len(readings) == 1
+    parent = mirror.runs(history.name)[history.name]
+    assert (parent.info.status, parent.data.tags["paceline.pareto_front"]) == ("FINISHED", "3")
+    history.append("experiment.changed", {"field": "tags.team", "before": "vision", "after": "audio"})
+    mirror.catch_up()
+    assert len(readings) == 2  # what an ended experiment has is not kept
+
+
 def test_results_up_to_another_event_are_read_again(
     database: Database, begin_experiment: Callable[..., Any], readings: list[None]
 ) -> None:
