@@ -3,6 +3,9 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from search.numbers_in_messages import counted
 from service.mirror.backoff import Backoff
@@ -10,13 +13,17 @@ from service.mirror.batches import Batch, load_batch
 from service.mirror.connection import TrackingConnection
 from service.mirror.known_results import KnownResults
 from service.mirror.mlflow_errors import MirrorFailed, MlflowRefused, MlflowRunDeleted, MlflowUnavailable
-from service.mirror.new_runs import experiment_run, trial_run
+from service.mirror.new_runs import NewRun, experiment_run, trial_run
 from service.mirror.projection import Projection, project
 from service.mirror.run_update import RunUpdate
+from service.mirror.unanswered_creations import UnansweredCreations
 from service.store import mirrors
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, TrialRow
 from trainer.process_log.context import log_context
+
+if TYPE_CHECKING:  # importing MLflow takes seconds
+    from service.mirror.tracking_client import EnsuredRun
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +45,7 @@ class Mirroring:
         self._backoff = Backoff(clock)
         self._deleted_runs = Backoff(clock)
         self._connection = TrackingConnection(tracking_uri)
+        self._unanswered = UnansweredCreations(clock)
         self._known = KnownResults()
         self._failures: dict[str, str] = {}
 
@@ -58,7 +66,9 @@ class Mirroring:
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
         self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
-        return [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
+        counts = [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
+        self._delete_late_runs()
+        return counts
 
     def _try(self, experiment_id: str) -> int:
         with log_context.bound(experiment=experiment_id):
@@ -118,7 +128,7 @@ class Mirroring:
             run_id = batch.run_ids.get(key)
             if run_id is None:
                 new = trial_run(given.experiment, given.trials[key.trial_id], parent_run_id, given.generation(key))
-                run = tracking.ensure_run(mlflow_experiment_id, new, update.started_at)
+                run = self._ensure_run(mlflow_experiment_id, new, update.started_at)
                 run_id = new_run_ids[key] = run.run_id
                 update = update.with_params(run.missing_params, is_new=run.is_new)  # noqa: PLW2901
             self._write_unless_deleted(run_id, given.trials[key.trial_id], update)
@@ -145,11 +155,30 @@ class Mirroring:
             return mirror.mlflow_experiment_id, mirror.parent_run_id
         tracking = self._connection.client
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
-        parent = tracking.ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
+        parent = self._ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
         tracking.write(parent.run_id, RunUpdate(experiment.created_at, parent.missing_params))
         with self._database.write() as session:
             mirrors.begin(session, experiment.id, mlflow_experiment_id, parent.run_id)
         return mlflow_experiment_id, parent.run_id
+
+    def _ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> "EnsuredRun":
+        try:
+            run = self._connection.client.ensure_run(mlflow_experiment_id, new, started_at)
+        except MlflowUnavailable:
+            self._unanswered.add(mlflow_experiment_id, new)
+            raise
+        self._unanswered.keep(new, run.run_id)
+        return run
+
+    def _delete_late_runs(self) -> None:
+        """Delete what MLflow has created after an attempt to create the same run was given up."""
+        for creation in self._unanswered.due():
+            if creation.run_id is not None:
+                with suppress(MlflowRefused):
+                    self._connection.client.delete_duplicates(
+                        creation.mlflow_experiment_id, creation.new, creation.run_id
+                    )
+            self._unanswered.looked(creation)
 
     def _store_error(self, experiment_id: str, error: str) -> None:
         with self._database.write() as session:

@@ -1,5 +1,6 @@
 """Writes to an MLflow tracking server. It uses MlflowClient only, never MLflow's global state (the active run)."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ _CLIENT_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 _SERVER_ERROR = 500
+log = logging.getLogger(__name__)
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
@@ -72,13 +74,26 @@ class TrackingClient:
         )
 
     def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
-        """Return the run with `new`'s key, creating it if needed. `write` adds its parameters."""
+        """Return the run with `new`'s key, creating it if needed. `write` adds its parameters.
+
+        Of several runs, which MLflow has if it created one after the client had stopped waiting, the others are
+        deleted.
+        """
         with self._translated_errors():
-            found = self._find_run(mlflow_experiment_id, new)
-            if found is None:
+            found = self._runs_with_key(mlflow_experiment_id, new)
+            if not found:
                 return EnsuredRun(self._create_run(mlflow_experiment_id, new, started_at), True, new.params)
-            missing = {name: value for name, value in new.params.items() if name not in found.data.params}
-            return EnsuredRun(str(found.info.run_id), False, missing)
+            kept = min(found, key=_written_to_first)
+            self._delete_others(found, kept.info.run_id)
+        missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
+        return EnsuredRun(str(kept.info.run_id), False, missing)
+
+    def delete_duplicates(self, mlflow_experiment_id: str, new: NewRun, run_id: str) -> None:
+        """Delete the other runs with `new`'s key, unless the run to keep is deleted itself."""
+        with self._translated_errors():
+            found = self._runs_with_key(mlflow_experiment_id, new)
+            if any(run.info.run_id == run_id for run in found):
+                self._delete_others(found, run_id)
 
     def write(self, run_id: str, update: RunUpdate) -> None:
         """Raises MlflowRunDeleted, too."""
@@ -127,12 +142,17 @@ class TrackingClient:
                 return True
             return bool(run.info.lifecycle_stage == LifecycleStage.DELETED)
 
-    def _find_run(self, mlflow_experiment_id: str, new: NewRun) -> Run | None:
+    def _runs_with_key(self, mlflow_experiment_id: str, new: NewRun) -> list[Run]:
         """Search by the tags that the run has; MLflow cannot search for runs without a tag."""
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
         found = self._client.search_runs([mlflow_experiment_id], wanted)
-        same = (run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items()))
-        return next(same, None)
+        return [run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items())]
+
+    def _delete_others(self, runs: Sequence[Run], kept_run_id: str) -> None:
+        for run in runs:
+            if run.info.run_id != kept_run_id:
+                log.info("deleting run %s of MLflow, which was created besides %s", run.info.run_id, kept_run_id)
+                self._client.delete_run(run.info.run_id)
 
     def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
         tags = new.tags | {tag: value for tag, value in new.key.items() if value is not None}
@@ -148,6 +168,11 @@ class TrackingClient:
             if refused:
                 raise MlflowRefused(f"MLflow refused: {error.message}") from error
             raise MlflowUnavailable(without_password(_why_unavailable(self.uri, error))) from error
+
+
+def _written_to_first(run: Run) -> tuple[bool, str]:
+    """Late runs have the same start time, but no params."""
+    return not run.data.params, str(run.info.run_id)
 
 
 def _why_unavailable(uri: str, error: MlflowException) -> str:

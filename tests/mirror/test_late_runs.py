@@ -1,0 +1,118 @@
+"""MLflow may create a run after the mirror has stopped waiting for it. One run stays for each trial."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from service.background.mirroring import Mirroring
+from service.mirror.mlflow_errors import MlflowUnavailable
+from service.store.sql.database import Database
+
+pytestmark = pytest.mark.slow
+
+
+class DelayedCreations:
+    """A server that creates runs only after the client's timeout, when its database is free again."""
+
+    def __init__(self) -> None:
+        self.given_up: list[Callable[[], Any]] = []
+        self.is_free = False
+
+    def create_run(self, client: MlflowClient, *arguments: Any, **options: Any) -> Any:
+        if self.is_free:
+            return CREATE_RUN(client, *arguments, **options)
+        self.given_up.append(lambda: CREATE_RUN(client, *arguments, **options))
+        raise MlflowException("API request failed: read timed out")
+
+    def execute(self, index: int) -> str:
+        return str(self.given_up[index]().info.run_id)
+
+
+CREATE_RUN = MlflowClient.create_run
+
+
+@pytest.fixture
+def delayed(monkeypatch: pytest.MonkeyPatch) -> DelayedCreations:
+    delayed = DelayedCreations()
+
+    def create_run(client: MlflowClient, *arguments: Any, **options: Any) -> Any:
+        return delayed.create_run(client, *arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "create_run", create_run)
+    return delayed
+
+
+@pytest.fixture
+def now(mirror: Any, database: Database) -> list[float]:
+    """The loop's clock, which the test moves: the time is the sum."""
+    passed = [0.0]
+    mirror.loop = Mirroring(database, mirror.client.tracking_uri, clock=lambda: sum(passed))
+    return passed
+
+
+def fail(mirror: Any, times: int) -> None:
+    for _ in range(times):
+        with pytest.raises(MlflowUnavailable):
+            mirror.loop.run_once()
+
+
+@pytest.mark.usefixtures("now")
+def test_of_runs_that_mlflow_has_created_late_one_is_kept(
+    mirror: Any, begin_experiment: Callable[..., Any], delayed: DelayedCreations
+) -> None:
+    history = begin_experiment()
+    fail(mirror, times=2)
+    history.completed_trial(0, 0.5)
+    parents = {delayed.execute(index) for index in range(2)}
+    fail(mirror, times=2)
+    trials = {delayed.execute(index) for index in (2, 3)}
+
+    mirror.catch_up()
+
+    runs = mirror.runs(history.name)  # fails where two have the same name
+    assert {name: run.info.status for name, run in runs.items()} == {history.name: "RUNNING", "trial 00": "FINISHED"}
+    assert runs[history.name].info.run_id in parents
+    assert runs["trial 00"].info.run_id in trials
+
+
+def test_a_run_that_mlflow_creates_after_its_trial_was_mirrored_is_deleted(
+    mirror: Any, begin_experiment: Callable[..., Any], delayed: DelayedCreations, now: list[float]
+) -> None:
+    """The trial's run stays the one whose creation was answered."""
+    history = begin_experiment()
+    fail(mirror, times=1)
+    delayed.is_free = True
+    mirror.catch_up()
+    delayed.is_free = False
+    history.completed_trial(0, 0.5)
+    fail(mirror, times=1)
+    delayed.is_free = True
+    mirror.catch_up()
+    kept = {name: run.info.run_id for name, run in mirror.runs(history.name).items()}
+    for seconds in (30, 270):
+        for index in range(2):
+            delayed.execute(index)
+        now.append(seconds)
+
+        mirror.catch_up()
+
+        assert {name: run.info.run_id for name, run in mirror.runs(history.name).items()} == kept
+
+
+def test_a_late_run_stays_if_a_user_has_deleted_the_other(
+    mirror: Any, begin_experiment: Callable[..., Any], delayed: DelayedCreations, now: list[float]
+) -> None:
+    history = begin_experiment()
+    fail(mirror, times=1)
+    delayed.is_free = True
+    mirror.catch_up()
+    mirror.client.delete_run(mirror.runs(history.name)[history.name].info.run_id)
+    late = delayed.execute(0)
+    now.append(30)
+
+    mirror.catch_up()
+
+    assert mirror.runs(history.name)[history.name].info.run_id == late
