@@ -15,6 +15,7 @@ from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
 from service.api.http.openapi_errors import problems
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
+from service.api.mirror_wait import wait_for_mirror
 from service.api.views.experiments import ExperimentView, SpecWarning, experiment_views
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
@@ -159,16 +160,18 @@ def cancel_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentVie
 
 
 @router.delete("/{experiment}", status_code=204, responses=problems(NotFound, WrongState))
-def delete_experiment(
+async def delete_experiment(
     experiment: ExperimentName,
     context: Ctx,
     keep_checkpoints: Annotated[bool, Query(description="leave the checkpoints on the storage")] = False,
 ) -> None:
     """Deletes an ended experiment with its logs and checkpoints; its runs in MLflow stay.
 
-    The agents that ran it delete the checkpoints. Those of `kind: external` are not Paceline's to delete.
+    The agents that ran it delete the checkpoints. Those of `kind: external` are not Paceline's to delete. If the mirror
+    to MLflow lacks events of the experiment, the call waits for it, up to ten seconds.
     """
-    control.delete(context, experiment, keep_checkpoints=keep_checkpoints)
+    await wait_for_mirror(context, experiment)
+    await run_in_threadpool(control.delete, context, experiment, keep_checkpoints=keep_checkpoints)
 
 
 def _with_package(context: Context, submission: Submission) -> Any:

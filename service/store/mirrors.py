@@ -71,6 +71,12 @@ def experiments_behind(session: Session) -> list[str]:
     return list(session.scalars(behind))
 
 
+def is_catching_up(session: Session, experiment: ExperimentRow) -> bool:
+    """Whether MLflow lacks events of the experiment, and no error keeps them from it."""
+    mirror = session.get(MirrorRow, experiment.id)
+    return mirror is None or (mirror.error is None and mirror.cursor < experiment.event_count)
+
+
 def mirrors_of(session: Session, experiment_ids: Collection[str]) -> dict[str, MirrorRow]:
     """By experiment; without experiments that are not in MLflow yet."""
     rows = session.scalars(select(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))

@@ -8,6 +8,7 @@ import pytest
 from mlflow import MlflowClient
 
 from service.settings import Settings
+from service.stack.ports import free_port
 from tests.conftest import changed, running
 
 pytestmark = pytest.mark.slow
@@ -46,6 +47,36 @@ def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_ser
     assert runs[name].data.metrics == {"best_accuracy": 0.75}
     assert runs[name].data.tags["paceline.best_trial"] == "0"
     assert runs[name].data.tags["paceline.trials"] == "2 completed"
+
+
+def test_an_experiment_is_deleted_when_mlflow_has_its_last_events(settings: Settings, mlflow_server: Any) -> None:
+    client = MlflowClient(tracking_uri=mlflow_server.uri)
+    with running(changed(settings, mlflow_uri=mlflow_server.uri)) as api:
+        name = ended_experiment(api)
+        api._call("DELETE", f"/v1/experiments/{name}", 204)
+        assert api.create(name=name, limits={"max_trials": 1})["name"] == name
+
+    experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    assert runs["trial 00"].data.metrics["accuracy"] == 0.75
+
+
+def test_an_experiment_can_be_deleted_while_mlflow_is_away(settings: Settings) -> None:
+    with running(changed(settings, mlflow_uri=f"http://127.0.0.1:{free_port()}")) as api:
+        name = ended_experiment(api)
+        api._call("DELETE", f"/v1/experiments/{name}", 204)
+        api.get(f"/v1/experiments/{name}", 404)
+
+
+def ended_experiment(api: Any) -> str:
+    """Return the name of an experiment with one trial."""
+    name = str(api.create(limits={"max_trials": 1})["name"])
+    held = api.ask(name)
+    held.report(accuracy=0.75)
+    held.finish()
+    return name
 
 
 def costs_in(metrics: dict[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ import pytest
 
 from service.store import mirrors
 from service.store.sql.database import Database
+from service.store.tables import ExperimentRow
 
 CONTENDERS = ("trial.completed",)
 
@@ -92,6 +93,25 @@ def test_an_experiment_is_behind_until_its_last_event_is_mirrored(
     with database.read() as session:
         assert mirrors.experiments_behind(session) == [unseen.experiment_id]
         assert mirrors.lag(session) == 1
+
+
+def test_an_experiment_is_catching_up_unless_its_mirror_fails(
+    database: Database, begin_experiment: Callable[..., Any]
+) -> None:
+    history = begin_experiment()
+
+    def is_catching_up() -> bool:
+        with database.read() as session:
+            return mirrors.is_catching_up(session, session.get_one(ExperimentRow, history.experiment_id))
+
+    assert is_catching_up()
+    with database.write() as session:
+        mirrors.fail(session, history.experiment_id, "MLflow does not answer")
+    assert not is_catching_up()
+    for cursor, expected in ((0, True), (1, False)):
+        with database.write() as session:
+            mirrors.advance(session, history.experiment_id, cursor, {})
+        assert is_catching_up() == expected
 
 
 def test_a_cursor_never_goes_back(database: Database, begin_experiment: Callable[..., Any]) -> None:
