@@ -109,7 +109,7 @@ class Mirroring:
         projection = project(batch.given, batch.events)
         new_run_ids = self._write(batch, projection)
         with self._database.write() as session:
-            mirrors.advance(session, experiment_id, batch.cursor, new_run_ids)
+            mirrors.advance(session, experiment_id, batch.after, batch.cursor, new_run_ids)
         self.is_behind |= not batch.is_last
         self._known.keep(experiment_id, batch.cursor, projection.best)
         if batch.is_last and batch.given.experiment.ended_at is not None:

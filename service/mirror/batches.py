@@ -35,6 +35,11 @@ class Batch:
     run_ids: Mapping[tuple[str, int], str]
 
     @property
+    def after(self) -> int:
+        """The number of the last event that MLflow has already."""
+        return self.mirror.cursor if self.mirror else 0
+
+    @property
     def cursor(self) -> int:
         """The number of the last event."""
         return self.events[-1].seq

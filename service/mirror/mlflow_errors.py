@@ -10,7 +10,11 @@ class MlflowRefused(Exception):
 
 
 class MlflowRunDeleted(MlflowRefused):
-    """The run that was to be written is deleted in MLflow: it can be restored, unless MLflow has removed it."""
+    """The run that was to be written is deleted in MLflow: it can be restored."""
+
+
+class MlflowRunGone(MlflowRunDeleted):
+    """MLflow has no such run: it has removed it, or another server is at its address."""
 
 
 class MirrorFailed(Exception):

@@ -14,7 +14,7 @@ from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
-from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
 from service.mirror.new_runs import EXPERIMENT_TAG, NewRun, experiment_tags
 from service.mirror.run_update import RunUpdate
@@ -30,6 +30,7 @@ _CLIENT_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 _SERVER_ERROR = 500
+MIRROR_AGAIN = "`paceline db mirror-again` has the service write everything again"
 log = logging.getLogger(__name__)
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
@@ -96,12 +97,11 @@ class TrackingClient:
                 self._delete_others(found, run_id)
 
     def write(self, run_id: str, update: RunUpdate) -> None:
-        """Raises MlflowRunDeleted, too."""
+        """Raises MlflowRunDeleted and MlflowRunGone, too."""
         try:
             self._write(run_id, update)
         except MlflowRefused as error:
-            if self._is_deleted(run_id):
-                raise MlflowRunDeleted(f"MLflow refused: the run {run_id} is deleted") from error
+            self._check_not_deleted(run_id, error)
             raise
 
     def check_run(self, run_id: str) -> None:
@@ -131,16 +131,17 @@ class TrackingClient:
             elif update.status is not None:
                 self._client.update_run(run_id, status=update.status)
 
-    def _is_deleted(self, run_id: str) -> bool:
-        """Also of a run that does not exist any more. MLflow's error says it by the text alone."""
+    def _check_not_deleted(self, run_id: str, refusal: MlflowRefused) -> None:
+        """MLflow's refusal says it by the text alone."""
         with self._translated_errors():
             try:
                 run = self._client.get_run(run_id)
             except RestException as error:
                 if error.error_code != _NOT_FOUND:
                     raise
-                return True
-            return bool(run.info.lifecycle_stage == LifecycleStage.DELETED)
+                raise MlflowRunGone(f"MLflow has no run {run_id}; {MIRROR_AGAIN}") from refusal
+        if run.info.lifecycle_stage == LifecycleStage.DELETED:
+            raise MlflowRunDeleted(f"MLflow refused: the run {run_id} is deleted") from refusal
 
     def _runs_with_key(self, mlflow_experiment_id: str, new: NewRun) -> list[Run]:
         """Search by the tags that the run has; MLflow cannot search for runs without a tag."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
 
-from sqlalchemy import func, select, text
+from sqlalchemy import delete, func, select, text
 from sqlalchemy.orm import Session
 
 from service.store.sql.database import Database, database_now
@@ -159,15 +159,34 @@ def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, paren
         mirror.mlflow_experiment_id, mirror.parent_run_id = mlflow_experiment_id, parent_run_id
 
 
-def advance(session: Session, experiment_id: str, cursor: int, new_runs: Mapping[tuple[str, int], str]) -> None:
-    """Record that MLflow has all events up to `cursor`, and its `new_runs` by trial and generation."""
+def advance(
+    session: Session, experiment_id: str, after: int, cursor: int, new_runs: Mapping[tuple[str, int], str]
+) -> None:
+    """Record that MLflow has the events after `after` up to `cursor`, and its `new_runs` by trial and generation.
+
+    Without effect unless MLflow has exactly those up to `after` so far: otherwise this service has lost its lock
+    meanwhile, or everything is to be mirrored again.
+    """
     mirror = _row(session, experiment_id)
-    if mirror is None:
+    if mirror is None or mirror.cursor != after:
         return
-    mirror.cursor, mirror.error = max(cursor, mirror.cursor), None
+    mirror.cursor, mirror.error = cursor, None
     for (trial_id, generation), run_id in new_runs.items():
         facts = {"experiment_id": experiment_id, "run_id": run_id}
         session.merge(MirrorRunRow(trial_id=trial_id, generation=generation, **facts))
+
+
+def forget(session: Session, experiment_ids: Collection[str]) -> None:
+    """Forget what MLflow has of the experiments, so that everything is mirrored again."""
+    session.execute(delete(MirrorRunRow).where(MirrorRunRow.experiment_id.in_(experiment_ids)))
+    session.execute(delete(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))
+
+
+def forget_all(session: Session) -> int:
+    """Return the number of experiments, of which everything is mirrored again."""
+    session.execute(delete(MirrorRunRow))
+    session.execute(delete(MirrorRow))
+    return session.scalar(select(func.count()).select_from(ExperimentRow)) or 0
 
 
 def fail(session: Session, experiment_id: str, error: str) -> None:

@@ -361,7 +361,7 @@ def test_an_experiment_deleted_while_it_was_being_sent_is_forgotten(
     with database.write() as session:
         session.delete(session.get(ExperimentRow, history.experiment_id))
     with database.write() as session:
-        advance(session, history.experiment_id, 5, {})
+        advance(session, history.experiment_id, 0, 5, {})
 
     with database.read() as session:
         assert session.get(MirrorRow, history.experiment_id) is None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from service.operations.mirror_again import mirror_again
 from service.store import mirrors
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
@@ -89,7 +90,7 @@ def test_an_experiment_is_behind_until_its_last_event_is_mirrored(
 
     with database.write() as session:
         assert mirrors.lag(session) == 6
-        mirrors.advance(session, history.experiment_id, 5, {})
+        mirrors.advance(session, history.experiment_id, 0, 5, {})
     with database.read() as session:
         assert mirrors.experiments_behind(session) == [unseen.experiment_id]
         assert mirrors.lag(session) == 1
@@ -110,19 +111,37 @@ def test_an_experiment_is_catching_up_unless_its_mirror_fails(
     assert not is_catching_up()
     for cursor, expected in ((0, True), (1, False)):
         with database.write() as session:
-            mirrors.advance(session, history.experiment_id, cursor, {})
+            mirrors.advance(session, history.experiment_id, 0, cursor, {})
         assert is_catching_up() == expected
 
 
-def test_a_cursor_never_goes_back(database: Database, begin_experiment: Callable[..., Any]) -> None:
+def test_of_two_batches_after_the_same_event_one_counts(
+    database: Database, begin_experiment: Callable[..., Any]
+) -> None:
     history = begin_experiment()
     history.completed_trial(0, 0.5)
     for cursor in (5, 3):
         with database.write() as session:
-            mirrors.advance(session, history.experiment_id, cursor, {})
+            mirrors.advance(session, history.experiment_id, 0, cursor, {})
 
     with database.read() as session:
         assert mirrors.lag(session) == 0
+
+
+def test_a_batch_that_was_being_sent_does_not_count_when_everything_is_to_be_mirrored_again(
+    database: Database, begin_experiment: Callable[..., Any]
+) -> None:
+    history = begin_experiment()
+    trial = history.completed_trial(0, 0.5)
+    with database.write() as session:
+        mirrors.advance(session, history.experiment_id, 0, 3, {})
+    assert mirror_again(database, [history.name]) == 1
+    with database.write() as session:
+        mirrors.advance(session, history.experiment_id, 3, 5, {(trial, 0): "a run"})
+
+    with database.read() as session:
+        assert mirrors.lag(session) == 5
+        assert mirrors.runs_of(session, {trial}) == {}
 
 
 def test_of_several_service_processes_one_at_a_time_mirrors(database_url: str) -> None:

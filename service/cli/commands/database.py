@@ -1,9 +1,10 @@
-"""`paceline db`: the schema of the service's database."""
+"""`paceline db`: the service's database: its schema, and what it knows of MLflow."""
 
 from typing import Annotated
 
 import typer
 
+from search.numbers_in_messages import counted
 from service.cli.process_log import set_up_log
 
 app = typer.Typer(help="Manage the service's database.", no_args_is_help=True)
@@ -33,3 +34,21 @@ def downgrade(
     from service.cli.upgraded_database import downgraded  # noqa: PLC0415
 
     typer.echo(f"The database has the schema of revision {downgraded(revision, lose_data=lose_data)}.")
+
+
+@app.command()
+def mirror_again(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments, by name or id; all without any.", metavar="[NAME]...")
+    ] = None,
+) -> None:
+    """Have the service write everything to MLflow again, as into a new server, while it runs or later.
+
+    What MLflow has already stays as it is.
+    """
+    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
+    from service.operations.mirror_again import mirror_again  # noqa: PLC0415
+
+    with upgraded_database() as database:
+        count = mirror_again(database, names or [])
+    typer.echo(f"The service writes {counted(count, 'experiment')} to MLflow again.")

@@ -1,0 +1,79 @@
+"""Everything can be mirrored again: into an empty MLflow, and into one that has it already."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from service.errors import NotFound
+from service.operations.mirror_again import mirror_again
+from service.store.mirrors import lag
+from service.store.sql.database import Database
+from service.store.tables import MirrorRow
+from tests.mirror.test_mirror_loop import everything
+
+pytestmark = pytest.mark.slow
+
+
+def lose_everything(mirror: Any, database: Database, history: Any) -> None:
+    """As at an empty server: it has no experiment of this name, and none of the runs."""
+    mirror.client.rename_experiment(mirror.client.get_experiment_by_name(history.name).experiment_id, uuid4().hex)
+    with database.write() as session:
+        session.get_one(MirrorRow, history.experiment_id).parent_run_id = uuid4().hex
+
+
+def facts(mirror: Any, history: Any) -> dict[str, Any]:
+    """Everything that MLflow has, except for the ids of runs."""
+    found = {name: [*one[1:]] for name, one in everything(mirror, history).items()}
+    for _, _, _, tags, *_ in found.values():
+        tags.pop("mlflow.parentRunId", None)
+    return found
+
+
+def test_an_empty_mlflow_is_filled_again(mirror: Any, begin_experiment: Callable[..., Any], database: Database) -> None:
+    history, ended = begin_experiment(), begin_experiment("x-00000000000b", name="ended before")
+    history.completed_trial(0, 0.5)
+    ended.completed_trial(0, 0.5)
+    ended.finish("completed", "max_trials")
+    mirror.catch_up()
+    before = [facts(mirror, one) for one in (history, ended)]
+    for one in (history, ended):
+        lose_everything(mirror, database, one)
+    history.append("experiment.paused", {"reason": None})
+    mirror.catch_up()
+    with database.read() as session:
+        error = str(session.get_one(MirrorRow, history.experiment_id).error)
+    assert error.startswith("MLflow has no run ")
+    assert error.endswith("; `paceline db mirror-again` has the service write everything again")
+
+    assert mirror_again(database, []) == 2
+    mirror.loop._backoff.succeeded(history.experiment_id)
+    mirror.catch_up()
+
+    after = [facts(mirror, one) for one in (history, ended)]
+    assert after[0][history.name][3].pop("paceline.status") == "paused"
+    assert after == before
+    with database.read() as session:
+        assert lag(session) == 0
+
+
+def test_what_mlflow_has_already_stays_as_it_is(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
+) -> None:
+    history, other = begin_experiment(), begin_experiment("x-00000000000b", name="not named")
+    history.completed_trial(0, 0.5)
+    history.finish("completed", "max_trials")
+    mirror.catch_up()
+    before = everything(mirror, history)
+
+    assert mirror_again(database, [history.name, history.experiment_id]) == 1
+
+    assert mirror.catch_up() == 6
+    assert everything(mirror, history) == before
+    assert set(mirror.runs(other.name)) == {other.name}
+
+
+def test_an_unknown_experiment_is_not_mirrored_again(database: Database) -> None:
+    with pytest.raises(NotFound, match="no experiment 'nothing'"):
+        mirror_again(database, ["nothing"])
