@@ -16,9 +16,10 @@ from service.mirror.mlflow_errors import MirrorFailed, MlflowRefused, MlflowRunD
 from service.mirror.new_runs import NewRun, experiment_run, trial_run
 from service.mirror.projection import Projection, project
 from service.mirror.run_update import RunUpdate
+from service.mirror.trial_run import unknown_trial
 from service.mirror.unanswered_creations import UnansweredCreations
 from service.store import mirrors
-from service.store.sql.database import Database
+from service.store.sql.database import Database, database_now
 from service.store.tables import ExperimentRow, MirrorRow, TrialRow
 from trainer.process_log.context import log_context
 
@@ -157,9 +158,20 @@ class Mirroring:
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
         parent = self._ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
         tracking.write(parent.run_id, RunUpdate(experiment.created_at, parent.missing_params))
+        if not parent.is_new:
+            self._end_unknown_runs(mlflow_experiment_id, parent.run_id)
         with self._database.write() as session:
             mirrors.begin(session, experiment.id, mlflow_experiment_id, parent.run_id)
         return mlflow_experiment_id, parent.run_id
+
+    def _end_unknown_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> None:
+        """End the runs of trials that a restored database does not have, which would stay RUNNING."""
+        unfinished = self._connection.client.unfinished_runs(mlflow_experiment_id, parent_run_id)
+        with self._database.read() as session:
+            known = mirrors.trials_named(session, {*unfinished.values()})
+            now = database_now(session)
+        for run_id in [run_id for run_id, trial_id in unfinished.items() if trial_id not in known]:
+            self._connection.client.write(run_id, unknown_trial(now))
 
     def _ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> "EnsuredRun":
         try:

@@ -16,7 +16,7 @@ from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
 from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
-from service.mirror.new_runs import EXPERIMENT_TAG, NewRun, experiment_tags
+from service.mirror.new_runs import EXPERIMENT_TAG, PARENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.run_update import RunUpdate
 from service.settings import without_password
 from service.store.tables import ExperimentRow
@@ -96,6 +96,17 @@ class TrackingClient:
             if any(run.info.run_id == run_id for run in found):
                 self._delete_others(found, run_id)
 
+    def unfinished_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> dict[str, str]:
+        """Return the trials' ids by run, of the children of a parent run that have not ended."""
+        found: dict[str, str] = {}
+        for status in ("RUNNING", "SCHEDULED"):
+            wanted = f"attributes.status = '{status}' and tags.`{PARENT_TAG}` = '{parent_run_id}'"
+            with self._translated_errors():
+                for run in self._all_runs(mlflow_experiment_id, wanted):
+                    if TRIAL_TAG in run.data.tags:  # otherwise it is a user's own
+                        found[str(run.info.run_id)] = run.data.tags[TRIAL_TAG]
+        return found
+
     def write(self, run_id: str, update: RunUpdate) -> None:
         """Raises MlflowRunDeleted and MlflowRunGone, too."""
         try:
@@ -148,6 +159,15 @@ class TrackingClient:
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
         found = self._client.search_runs([mlflow_experiment_id], wanted)
         return [run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items())]
+
+    def _all_runs(self, mlflow_experiment_id: str, wanted: str) -> Iterator[Run]:
+        token = None
+        while True:
+            page = self._client.search_runs([mlflow_experiment_id], wanted, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
 
     def _delete_others(self, runs: Sequence[Run], kept_run_id: str) -> None:
         for run in runs:

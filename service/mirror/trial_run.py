@@ -39,6 +39,15 @@ def apply_trial_event(update: RunUpdate, event: EventRow) -> None:
         _add_cost(update, event)
 
 
+def unknown_trial(now: datetime) -> RunUpdate:
+    """The end of the run of a trial that Paceline does not have, as after its database was restored from a backup."""
+    update = RunUpdate(started_at=now)
+    update.set_tags(status="unknown")
+    update.describe("unknown: Paceline has no such trial; its database was restored from an earlier backup")
+    update.set_status("KILLED", now)
+    return update
+
+
 def cost_metric(field: str) -> str:
     """`training_seconds` is `paceline/seconds_training`, so that the phases are listed together."""
     name = field.removesuffix("_seconds")

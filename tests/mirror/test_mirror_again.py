@@ -10,7 +10,7 @@ from service.errors import NotFound
 from service.operations.mirror_again import mirror_again
 from service.store.mirrors import lag
 from service.store.sql.database import Database
-from service.store.tables import MirrorRow
+from service.store.tables import MirrorRow, TrialRow
 from tests.mirror.test_mirror_loop import everything
 
 pytestmark = pytest.mark.slow
@@ -72,6 +72,33 @@ def test_what_mlflow_has_already_stays_as_it_is(
     assert mirror.catch_up() == 6
     assert everything(mirror, history) == before
     assert set(mirror.runs(other.name)) == {other.name}
+
+
+def test_runs_of_trials_that_a_restored_database_does_not_have_are_ended(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
+) -> None:
+    history = begin_experiment()
+    lost = ""
+    for number in range(3):
+        lost = history.trial(number, lr=0.1)
+        history.run(lost)
+    history.append("trial.queued", {"number": 2, "reason": "tried again"}, lost)
+    mirror.catch_up()
+    before = mirror.runs(history.name)
+    parent = before[history.name]
+    own = {"mlflow.parentRunId": parent.info.run_id}
+    mirror.client.create_run(parent.info.experiment_id, tags=own, run_name="a user's own")
+    for trial in (before["trial 01"], before["trial 02"]):
+        with database.write() as session:
+            session.delete(session.get_one(TrialRow, trial.data.tags["paceline.trial_id"]))
+    mirror_again(database, [])
+
+    mirror.catch_up()
+
+    statuses = {name: run.info.status for name, run in mirror.runs(history.name).items()}
+    unfinished = dict.fromkeys([history.name, "trial 00", "a user's own"], "RUNNING")
+    assert statuses == unfinished | {"trial 01": "KILLED", "trial 02": "KILLED"}
+    assert "no such trial" in mirror.runs(history.name)["trial 02"].data.tags["mlflow.note.content"]
 
 
 def test_an_unknown_experiment_is_not_mirrored_again(database: Database) -> None:
