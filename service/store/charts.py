@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import TrialStatus
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, MirrorRow, ReportRow, TrialRow
+from service.store.trials.measured_trial import MEASUREMENTS, TrialMeasurements
 from service.store.trials.trials import is_of_search
 
 SHOWN = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.STOPPED)
@@ -43,11 +44,11 @@ def note_drawn(session: Session, experiment_id: str, event: int) -> None:
         mirror.pictured_event, mirror.pictured_at = event, database_now(session)
 
 
-def shown_trials(session: Session, experiment_id: str, others: ColumnElement[bool]) -> Sequence[TrialRow]:
+def shown_trials(session: Session, experiment_id: str, others: ColumnElement[bool]) -> list[TrialMeasurements]:
     """Trials of the search with one of the statuses in `SHOWN`, and those that meet the condition `others`."""
     shown = or_(TrialRow.status.in_(SHOWN), others)
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), shown)
-    return session.scalars(query.order_by(TrialRow.number)).all()
+    query = select(*MEASUREMENTS).where(TrialRow.experiment_id == experiment_id, is_of_search(), shown)
+    return [TrialMeasurements(*row) for row in session.execute(query.order_by(TrialRow.number))]
 
 
 def curves_of(session: Session, trial_ids: Sequence[str]) -> dict[str, dict[int, float]]:

@@ -13,8 +13,9 @@ from service.runtime.search_view.curve_scores import CUT_SHORT, Measure, curve_s
 from service.specification.models import ExperimentSpec
 from service.store.charts import curves_of, shown_trials
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import ExperimentRow
 from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.measured_trial import TrialMeasurements
 from service.store.trials.trial_values import objective_values
 
 
@@ -25,7 +26,7 @@ class ChartRows:
     experiment: ExperimentRow
     spec: ExperimentSpec
     measure: Measure
-    trials: Sequence[TrialRow]
+    trials: Sequence[TrialMeasurements]
     curves: Mapping[str, dict[int, float]]
     milestones: Sequence[ReachedMilestone]
 
@@ -63,7 +64,7 @@ def chart_data(loaded: ChartRows) -> ChartData:
     )
 
 
-def _successive_best_trials(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> Iterator[int]:
+def _successive_best_trials(spec: ExperimentSpec, rows: Sequence[TrialMeasurements]) -> Iterator[int]:
     """Yield the numbers of the trials that were the best so far, by the first objective."""
     sign = sign_of(spec.objective.direction)
     best = math.inf
@@ -73,7 +74,7 @@ def _successive_best_trials(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> I
             yield row.number
 
 
-def _front(experiment: ExperimentRow, spec: ExperimentSpec, rows: Sequence[TrialRow]) -> list[int]:
+def _front(experiment: ExperimentRow, spec: ExperimentSpec, rows: Sequence[TrialMeasurements]) -> list[int]:
     measured = [
         (row.number, values)
         for row in rows
@@ -83,24 +84,26 @@ def _front(experiment: ExperimentRow, spec: ExperimentSpec, rows: Sequence[Trial
     return [measured[index][0] for index in indexes]
 
 
-def _complete_values(experiment: ExperimentRow, row: TrialRow) -> list[float] | None:
+def _complete_values(experiment: ExperimentRow, row: TrialMeasurements) -> list[float] | None:
     """Return the trial's values; None unless all objectives are known."""
     known = [value for value in objective_values(experiment, row).values() if value is not None]
     return known if len(known) == len(experiment.spec["objectives"]) else None
 
 
-def _best_trials(spec: ExperimentSpec, rows: Sequence[TrialRow], count: int = 5) -> list[int]:
+def _best_trials(spec: ExperimentSpec, rows: Sequence[TrialMeasurements], count: int = 5) -> list[int]:
     sign = sign_of(spec.objective.direction)
     ranked = sorted((sign * row.value, row.number) for row in rows if row.value is not None)
     return [number for _, number in ranked[:count]]
 
 
-def _trials_with_curves(spec: ExperimentSpec, rows: Sequence[TrialRow]) -> set[int]:
+def _trials_with_curves(spec: ExperimentSpec, rows: Sequence[TrialMeasurements]) -> set[int]:
     best = _best_trials(spec, rows)
     return {*best, *thinned([row.number for row in rows], MAX_CURVES - len(best))}
 
 
-def _chart_trial(experiment: ExperimentRow, row: TrialRow, curve: dict[int, float], score: float | None) -> ChartTrial:
+def _chart_trial(
+    experiment: ExperimentRow, row: TrialMeasurements, curve: dict[int, float], score: float | None
+) -> ChartTrial:
     return ChartTrial(
         number=row.number,
         completed=ran_to_its_end(row),

@@ -14,6 +14,7 @@ from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone
 from service.store.tables import TrialRow
 from service.store.trials.ended_trials import have_run_to_their_ends
+from service.store.trials.measured_trial import MeasuredTrial
 from service.store.trials.trials import any_with, is_of_search
 from trainer.wire import FailureKind
 
@@ -39,7 +40,7 @@ def may_be_judged(measure: Measure) -> ColumnElement[bool]:
 
 
 def curve_scores(
-    spec: ExperimentSpec, trials: Sequence[TrialRow], reached: Iterable[ReachedMilestone]
+    spec: ExperimentSpec, trials: Sequence[MeasuredTrial], reached: Iterable[ReachedMilestone]
 ) -> dict[int, float]:
     """By number, among these trials: the share of the others that each ranks before. Unknown ones are left out.
 

@@ -2,9 +2,10 @@
 
 from service.specification.models import ExperimentSpec
 from service.store.tables import TrialRow
+from service.store.trials.measured_trial import MeasuredTrial
 
 
-def newest_values(spec: ExperimentSpec, trial: TrialRow) -> dict[str, float]:
+def newest_values(spec: ExperimentSpec, trial: MeasuredTrial) -> dict[str, float]:
     """Return the metrics of objectives and constraints that have been reported."""
     return {**(trial.values or {}), **({} if trial.value is None else {spec.objective.metric: trial.value})}
 

@@ -8,8 +8,8 @@ from search.problem import Observation, Status, sign_of
 from service.domain.statuses import TrialStatus
 from service.runtime.search_view.objective_values import newest_values
 from service.specification.models import ExperimentSpec
-from service.store.tables import TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.measured_trial import MeasuredTrial
 from trainer.wire import FailureKind
 
 _STATUSES: dict[TrialStatus, Status] = {
@@ -34,7 +34,9 @@ def seed_of(spec: ExperimentSpec, experiment_id: str) -> int:
     return spec.search.seed if spec.search.seed is not None else int(experiment_id.removeprefix("x-"), 16) % 2**31
 
 
-def observation_of(spec: ExperimentSpec, trial: TrialRow, *, ran_under: ExperimentSpec | None = None) -> Observation:
+def observation_of(
+    spec: ExperimentSpec, trial: MeasuredTrial, *, ran_under: ExperimentSpec | None = None
+) -> Observation:
     """Return a trial, without rungs, by the objectives of `spec`.
 
     `ran_under` is the spec of the trial of an earlier experiment.
@@ -61,7 +63,7 @@ def with_rungs(spec: ExperimentSpec, one: Observation, milestones: Mapping[int, 
     return replace(one, rungs=tuple((step, sign * value) for step, value in sorted(reached.items())))
 
 
-def _status(spec: ExperimentSpec, trial: TrialRow, *, is_whole: bool, is_earlier: bool) -> Status:
+def _status(spec: ExperimentSpec, trial: MeasuredTrial, *, is_whole: bool, is_earlier: bool) -> Status:
     if trial.failure_kind == FailureKind.DIVERGED or (trial.failure_kind in _OF_PARAMS and not is_earlier):
         return "diverged"
     if trial.status == TrialStatus.COMPLETED and not is_whole:

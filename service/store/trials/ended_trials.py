@@ -9,6 +9,7 @@ from search.problem import Direction
 from service.domain.improvement import EndedTrial
 from service.domain.statuses import CAUSES_WITH_RESULT, CONTENDERS, LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import TrialRow
+from service.store.trials.measured_trial import MeasuredTrial
 from service.store.trials.trials import best_first, is_of_search
 
 # As negations, so that no database chooses the index by status, which does not have the order.
@@ -18,7 +19,7 @@ _CONTENDING = and_(
 )
 
 
-def ran_to_its_end(trial: TrialRow) -> bool:
+def ran_to_its_end(trial: MeasuredTrial) -> bool:
     """Whether the trial's newest values are its result: it ended by itself, or by a limit in time after a report."""
     is_own_end = trial.stop_cause in CAUSES_WITH_RESULT and trial.value is not None
     return trial.status == TrialStatus.COMPLETED or (trial.status == TrialStatus.STOPPED and is_own_end)

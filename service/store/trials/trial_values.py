@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.measured_trial import MeasuredTrial
 
 
 def objective_names(experiment: ExperimentRow) -> list[str]:
@@ -18,7 +19,7 @@ def first_seed(experiment: ExperimentRow) -> int | None:
     return experiment.spec["config"].get("seed", 0) if experiment.spec.get("confirm") else None
 
 
-def objective_values(experiment: ExperimentRow, trial: TrialRow) -> dict[str, float | None]:
+def objective_values(experiment: ExperimentRow, trial: MeasuredTrial) -> dict[str, float | None]:
     """The newest value of each objective by its metric, in the order of the spec."""
     names = objective_names(experiment)
     known = {**(trial.values or {}), names[0]: trial.value}
