@@ -49,7 +49,10 @@ def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_ser
     assert runs[name].data.tags["paceline.trials"] == "2 completed"
 
 
-def test_an_experiment_is_deleted_when_mlflow_has_its_last_events(settings: Settings, mlflow_server: Any) -> None:
+def test_an_experiment_is_deleted_when_mlflow_has_its_last_events(
+    settings: Settings, mlflow_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.api.mirror_wait.MAX_POLLS", 1500)  # on a busy machine, importing MLflow takes long
     client = MlflowClient(tracking_uri=mlflow_server.uri)
     with running(changed(settings, mlflow_uri=mlflow_server.uri)) as api:
         name = ended_experiment(api)
