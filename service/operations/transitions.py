@@ -25,6 +25,7 @@ from service.store.early_stopping.history import StoredCompleted
 from service.store.events import append_event
 from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.param_generations import has_own_values
 from service.store.trials.trial_values import first_seed, is_feasible, objective_values
 
 _ENDING = frozenset(
@@ -143,6 +144,8 @@ def move_trial(
     """Return False if `TRIAL_MOVES` does not allow the move; another caller was faster."""
     if to not in TRIAL_MOVES[TrialStatus(trial.status)]:
         return False
+    if to not in LIVE_TRIAL and not has_own_values(session, trial):
+        trial.value = trial.values = trial.violation = None  # it never trained with its params
     trial.status = to
     trial.reason = reason
     if to is TrialStatus.QUEUED:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
 from service.store.checkpoints.checkpoints import is_present
-from service.store.tables import CheckpointRow, GenerationRow, TrialRow
+from service.store.tables import CheckpointRow, GenerationRow, ReportRow, TrialRow
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,28 @@ def of_newest_generation() -> ColumnElement[bool]:
     """The condition for checkpoints that a trial saved with its present params."""
     first = select(func.max(GenerationRow.first_attempt)).where(GenerationRow.trial_id == CheckpointRow.trial_id)
     return CheckpointRow.attempt >= func.coalesce(first.correlate(CheckpointRow).scalar_subquery(), 0)
+
+
+def has_own_values(session: Session, trial: TrialRow) -> bool:
+    """Whether the trial has reported the first objective with its present params. Until then its values are a donor's.
+
+    A report counts only beyond the step of the checkpoint that the newest generation resumed from.
+    """
+    if trial.attempt_count == 0 or (trial.attempt_count == 1 and trial.status == TrialStatus.RUNNING):
+        return True  # only a later attempt continues from a donor's checkpoint
+    query = select(GenerationRow).where(GenerationRow.trial_id == trial.id, GenerationRow.donor.is_not(None))
+    newest = session.scalar(query.order_by(GenerationRow.number.desc()).limit(1))
+    return newest is None or _has_reported_in(session, newest)
+
+
+def _has_reported_in(session: Session, generation: GenerationRow) -> bool:
+    query = select(ReportRow.step).where(
+        ReportRow.trial_id == generation.trial_id,
+        ReportRow.step > generation.resume_step,
+        ReportRow.attempt >= generation.first_attempt,
+        ReportRow.value.is_not(None),
+    )
+    return session.scalar(query.limit(1)) is not None
 
 
 def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, ResumePoint]:

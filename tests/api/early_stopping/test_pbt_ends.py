@@ -97,26 +97,64 @@ def test_paused_members_may_be_the_best_when_the_experiment_ends_early(
     assert first["checkpoint"]["uri"] == "/checkpoints/0-1-2"
 
 
-@pytest.mark.databases("sqlite", "postgresql")
-@pytest.mark.parametrize("ends_as", ["completed", "stopped"])
-def test_an_exploited_trial_that_ends_before_its_next_report_has_its_donors_values(service: Api, ends_as: str) -> None:
-    """Its own earlier values belong to params and weights that were discarded."""
-    objectives = [{"metric": "loss", "direction": "minimize"}]
-    constraints = [{"metric": "size", "max": 10}]
-    spec = a_population(limits={"max_trials": 2, "parallelism": 2}, objectives=objectives, constraints=constraints)
+def heir_and_donor(service: Api, **changes: Any) -> tuple[str, Held]:
+    """Trial 1 has taken over trial 0's checkpoint and params, and holds its next attempt."""
+    spec = a_population(limits={"max_trials": 2, "parallelism": 2}, **changes)
     name = service.create(**spec)["name"]
     donor, heir = two(service, name)
     for step in (1, 2):
-        donor.report(loss=0.5, size=20, checkpoint=f"/donor-{step}")
-        heir.report(loss=0.9, size=5, checkpoint=f"/heir-{step}")
+        donor.report(loss=0.5, size=5, checkpoint=f"/donor-{step}")
+        heir.report(loss=0.9, size=20, checkpoint=f"/heir-{step}")
     donor.finish("stopped")
     heir.finish("stopped")
     assert trials(service, name)[1]["generations"][1]["donor"] == 0
-    two(service, name)[1].finish(ends_as)
+    return name, two(service, name)[1]
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.parametrize("ends_as", ["completed", "stopped"])
+def test_an_exploited_trial_that_ends_before_its_next_report_has_no_value(service: Api, ends_as: str) -> None:
+    """Its earlier values belong to discarded params, those of its donor to other params than its own."""
+    name, heir = heir_and_donor(service, constraints=[{"metric": "size", "max": 10}])
+    assert (trials(service, name)[1]["value"], trials(service, name)[1]["feasible"]) == (0.5, True)
+    heir.finish(ends_as)
     ended = trials(service, name)[1]
-    assert (ended["status"], ended["value"], ended["feasible"]) == (ends_as, 0.5, False)
+    assert (ended["status"], ended["value"], ended["feasible"]) == (ends_as, None, False)
     stored = [event for event in service.events(name) if event["kind"] == f"trial.{ends_as}"]
-    assert stored[-1]["data"]["values"] == {"loss": 0.5}
+    assert stored[-1]["data"]["values"] == {"loss": None}
+
+
+def test_params_that_no_trial_has_trained_with_are_neither_the_best_nor_observations(service: Api) -> None:
+    name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 3}))["name"]
+    for number, loss in enumerate((0.9, 0.7, 0.5)):
+        held = service.ask(name)
+        assert held
+        held.report(loss=loss, checkpoint=f"/{number}-1")
+        held.report(loss=loss, checkpoint=f"/{number}-2")
+        held.finish("stopped")
+    assert trials(service, name)[0]["generations"][1]["donor"] == 2
+    service.post(f"/v1/experiments/{name}/stop")
+    best = service.get(f"/v1/experiments/{name}/best")
+    assert (best["number"], best["checkpoint"]["uri"], best["params"]) == (
+        2,
+        "/2-2",
+        trials(service, name)[2]["params"],
+    )
+    learner = service.create(**a_population(early_stopping={"rule": "none"}, search={"warm_start": [name]}))
+    assert learner["warm_start"][0]["taken"] == 2
+
+
+def test_an_exploited_trial_that_is_retried_after_its_end_has_its_own_value(service: Api) -> None:
+    name, heir = heir_and_donor(service)
+    service.post(f"/v1/trials/{heir.trial}/stop")
+    heir.finish("stopped")
+    service.post(f"/v1/trials/{heir.trial}/retry")
+    again = service.ask(name)
+    assert again
+    assert again.assignment["resume"] == {"uri": "/donor-2", "step": 2}
+    again.report(loss=0.4)
+    again.finish()
+    assert trials(service, name)[1]["value"] == 0.4
 
 
 def history(service: Api, name: str) -> list[Any]:
