@@ -1,19 +1,22 @@
 """A user changes the spec of an experiment; raising the limit that ended it makes it run again."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.domain.end_reasons import EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
+from service.domain.end_reasons import CONFIRMED_ENDS, EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
+from service.domain.statuses import TrialStatus
 from service.errors import WrongState
 from service.operations.early_stopping.rule_change import RecordedMilestones, rebuild_milestones, recorded_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
+from service.operations.experiments.confirmation import LIMIT_MOVED, due_confirmations
 from service.operations.experiments.end_check import find_end
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending, check_not_ended
 from service.operations.experiments.limits_after_failures import limits_after_failures
 from service.operations.spec_changes import store_spec
-from service.operations.transitions import revive_experiment
+from service.operations.transitions import revive_experiment, revive_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.runtime.search_view.objective_values import targets_reached
@@ -24,6 +27,7 @@ from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials.confirmations import confirmations_of
+from service.store.trials.ended_trials import stopped_by_end
 from service.store.trials.trials import trials_with_values
 
 AFTER_THE_END = {"tags", "priority", "checkpoints"}
@@ -35,6 +39,15 @@ LIMITS_OF_SEARCH: dict[str | None, str] = {
     EndReason.TARGET_REACHED: "objectives",
 }
 """The field that ends a search for each reason. A change of it lets the search continue while winners are confirmed."""
+
+
+@dataclass(frozen=True)
+class _StillOver:
+    """Why the search would end again immediately. `why` has the reason in words, and what to change."""
+
+    reason: EndReason
+    detail: str | None
+    why: str
 
 
 def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
@@ -102,9 +115,15 @@ def _reopen(
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise _still_over(experiment, f", which is final; a new one can learn from its trials: {successor}")
-    if (remaining := _why_still_over(session, experiment, before, spec, now)) is not None:
+    remaining = _why_still_over(session, experiment, before, spec, now)
+    if remaining is None or _any_goes_on(session, experiment, remaining):
+        _go_on(session, experiment, now)
+    elif remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
+        revive_experiment(session, experiment, at=now)
+        begin_ending(session, experiment, remaining.reason, now, remaining.detail)
+        advance_experiment(session, experiment, spec, now)
+    else:
         raise _ends_again(experiment, remaining)
-    revive_experiment(session, experiment, at=now)
 
 
 def _continue_search(
@@ -113,13 +132,25 @@ def _continue_search(
     """Raises WrongState if the search would end again, and no more of its winners' confirmations may run either."""
     remaining = _why_still_over(session, experiment, before, spec, now)
     if remaining is None:
-        revive_experiment(session, experiment, at=now)
+        _go_on(session, experiment, now)
     elif not _lets_confirmations_run(session, experiment, spec):
         raise _ends_again(experiment, remaining)
 
 
-def _ends_again(experiment: ExperimentRow, why: str) -> WrongState:
-    return _still_over(experiment, f" and would end again immediately: {why}")
+def _any_goes_on(session: Session, experiment: ExperimentRow, remaining: _StillOver) -> bool:
+    """Whether only new trials have no room, and there are others that the end of the experiment had stopped."""
+    return remaining.reason is EndReason.MAX_TRIALS and bool(stopped_by_end(session, experiment.id))
+
+
+def _go_on(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+    """Trials that the experiment's end had stopped go on, too. Confirmations do when the search has ended again."""
+    revive_experiment(session, experiment, at=now)
+    for trial in stopped_by_end(session, experiment.id):
+        revive_trial(session, experiment, trial, TrialStatus.QUEUED, reason=LIMIT_MOVED, at=now)
+
+
+def _ends_again(experiment: ExperimentRow, remaining: _StillOver) -> WrongState:
+    return _still_over(experiment, f" and would end again immediately: {remaining.why}")
 
 
 def _still_over(experiment: ExperimentRow, why: str) -> WrongState:
@@ -154,10 +185,11 @@ def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: E
 
 def _why_still_over(
     session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
-) -> str | None:
-    """Why the search would end again immediately, and what to change; None if it can continue."""
+) -> _StillOver | None:
+    """Why the search would end again immediately; None if it can continue."""
     if (reached := _target_reached(session, experiment, spec)) is not None:
-        return f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}"
+        why = f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}"
+        return _StillOver(EndReason.TARGET_REACHED, reached, why)
     end = find_end(session, experiment, spec, now)
     if end is None:
         return None
@@ -169,7 +201,7 @@ def _why_still_over(
         helpful := limits_after_failures(session, experiment, before, now)
     ):
         advice = f"; to continue it, set {helpful}"
-    return f"{end.reason}: {end.detail}{advice}"
+    return _StillOver(end.reason, end.detail, f"{end.reason}: {end.detail}{advice}")
 
 
 def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:

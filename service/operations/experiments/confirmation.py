@@ -1,42 +1,69 @@
 """Confirms the winners of a search: runs them again with other seeds, when no trial of the search is left."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from search.analysis.confirmation import Confirmed, verdict_of
-from service.operations.transitions import create_trial
+from service.domain.statuses import TrialStatus
+from service.operations.transitions import create_trial, revive_trial
 from service.specification.models import ConfirmSpec, ExperimentSpec
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_trials import best_configurations
 from service.store.trials.confirmations import confirmations_of, confirmed_trials, lead_of, ranking
+from service.store.trials.ended_trials import was_stopped_by_end
 from service.store.trials.trial_values import first_seed
+
+LIMIT_MOVED = "the limit that ended the experiment was moved"
+"""The reason of a trial that goes on because the experiment does whose end had stopped it."""
+
+
+@dataclass(frozen=True)
+class DueConfirmations:
+    """Those that are still to run: `new` ones, and those `stopped` by an end of the experiment that was undone."""
+
+    chosen: Sequence[TrialRow]
+    new: Sequence[tuple[TrialRow, int]]
+    stopped: Sequence[TrialRow]
+
+    @property
+    def any_left(self) -> bool:
+        return bool(self.new or self.stopped)
+
+
+def due_confirmations(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> DueConfirmations:
+    """As many as `limits.max_trials` allows.
+
+    The seeds take turns, so that an early end leaves each configuration about as many.
+    """
+    if spec.confirm is None:
+        return DueConfirmations([], [], [])
+    chosen = best_configurations(session, experiment, spec.space, spec.confirm.top)
+    known = {(one.confirms, one.seed): one for one in confirmations_of(session, [experiment.id])}
+    wanted = [(trial, seed) for seed in confirmation_seeds(experiment, spec.confirm) for trial in chosen]
+    new = [(trial, seed) for trial, seed in wanted if (trial.number, seed) not in known]
+    stopped = [known[trial.number, seed] for trial, seed in wanted if (trial.number, seed) in known]
+    room = max(0, spec.limits.max_trials - experiment.trial_count)
+    return DueConfirmations(chosen, new[:room], [one for one in stopped if was_stopped_by_end(one)])
 
 
 def begin_confirmation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:
-    """Queue the confirmations that are missing, as many as `limits.max_trials` allows. False if there are none.
+    """Queue the confirmations that are due. False if there are none.
 
-    A function of the stored trials, and so complete after any crash. The seeds take turns, so that an early end leaves
-    each configuration about as many.
+    A function of the stored trials, and so complete after any crash.
     """
-    if spec.confirm is None:
-        return False
-    chosen = best_configurations(session, experiment, spec.space, spec.confirm.top)
-    known = {(one.confirms, one.seed) for one in confirmations_of(session, [experiment.id])}
-    missing = [
-        (trial, seed)
-        for seed in confirmation_seeds(experiment, spec.confirm)
-        for trial in chosen
-        if (trial.number, seed) not in known
-    ][: max(0, spec.limits.max_trials - experiment.trial_count)]
-    if missing:
-        _announce(session, experiment, spec, chosen, missing, now)
-    for trial, seed in missing:
+    due = due_confirmations(session, experiment, spec)
+    if due.any_left:
+        _announce(session, experiment, spec, due, now)
+    for one in due.stopped:
+        revive_trial(session, experiment, one, TrialStatus.QUEUED, reason=LIMIT_MOVED, at=now)
+    for trial, seed in due.new:
         params = dict(trial.params)
         create_trial(session, experiment, params, "confirm", now, source="confirmation", confirms=trial, seed=seed)
-    return bool(missing)
+    return due.any_left
 
 
 def confirmation_seeds(experiment: ExperimentRow, confirm: ConfirmSpec) -> Sequence[int]:
@@ -57,22 +84,17 @@ def end_confirmation(session: Session, experiment: ExperimentRow, now: datetime)
 
 
 def _announce(
-    session: Session,
-    experiment: ExperimentRow,
-    spec: ExperimentSpec,
-    chosen: Sequence[TrialRow],
-    missing: Sequence[tuple[TrialRow, int]],
-    now: datetime,
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, due: DueConfirmations, now: datetime
 ) -> None:
-    seeds = sorted({seed for _, seed in missing})
-    numbers = {trial.number for trial, _ in missing}
-    which = ", ".join(f"trial {trial.number} ({trial.value:g})" for trial in chosen if trial.number in numbers)
+    seeds = sorted({seed for _, seed in due.new} | {one.seed or 0 for one in due.stopped})
+    numbers = {trial.number for trial, _ in due.new} | {one.confirms for one in due.stopped}
+    which = ", ".join(f"trial {trial.number} ({trial.value:g})" for trial in due.chosen if trial.number in numbers)
     best = f"its best trials by {spec.objective.metric}"
     data = {
         "reason": f"the search has ended ({experiment.end_reason}); {best} run again with other seeds: {which}",
-        "chosen": [{"number": trial.number, "id": trial.id, "value": trial.value} for trial in chosen],
+        "chosen": [{"number": trial.number, "id": trial.id, "value": trial.value} for trial in due.chosen],
         "seeds": seeds,
-        "count": len(missing),
+        "count": len(due.new) + len(due.stopped),
     }
     append_event(session, experiment, "experiment.confirming", data, at=now)
 

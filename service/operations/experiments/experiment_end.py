@@ -58,7 +58,8 @@ def begin_ending(
     """Records why the experiment ends, so that it creates no new trials.
 
     Unless the reason is in ENDS_THAT_LET_TRIALS_RUN, queued and paused trials end now and running ones are asked to
-    stop. A reason that ends the search has no effect when it has ended and its winners are confirmed.
+    stop; confirmations only if the reason ends these, too. A reason that ends the search has no effect when it has
+    ended and its winners are confirmed.
     """
     if not may_run_trials(experiment) or experiment.end_reason == reason:
         return
@@ -110,9 +111,14 @@ def _resume_or_begin_ending(
 def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
     cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
     why = experiment.end_detail or reason
-    for trial in trials_with(session, experiment.id, TrialStatus.QUEUED):
+    spares_confirmations = has_ended_search(experiment)
+    queued, running = (
+        [one for one in trials_with(session, experiment.id, status) if one.confirms is None or not spares_confirmations]
+        for status in (TrialStatus.QUEUED, TrialStatus.RUNNING)
+    )
+    for trial in queued:
         trial.stop_cause = cause
         move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {why}", at=now)
     end_paused(session, experiment, reason, now)
-    for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
+    for trial in running:
         request_stop(trial, cause, f"the experiment ends: {why}")

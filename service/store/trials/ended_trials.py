@@ -25,6 +25,22 @@ def ran_to_its_end(trial: MeasuredTrial) -> bool:
     return trial.status == TrialStatus.COMPLETED or (trial.status == TrialStatus.STOPPED and is_own_end)
 
 
+def was_stopped_by_end(trial: TrialRow) -> bool:
+    """Whether the end of its experiment has stopped the trial."""
+    return trial.status == TrialStatus.STOPPED and trial.stop_cause == StopCause.EXPERIMENT_ENDED
+
+
+def stopped_by_end(session: Session, experiment_id: str) -> Sequence[TrialRow]:
+    """The trials of the search of which `was_stopped_by_end` is true, by number."""
+    query = select(TrialRow).where(
+        TrialRow.experiment_id == experiment_id,
+        TrialRow.status == TrialStatus.STOPPED,
+        TrialRow.stop_cause == StopCause.EXPERIMENT_ENDED,
+        is_of_search(),
+    )
+    return session.scalars(query.order_by(TrialRow.number)).all()
+
+
 def have_run_to_their_ends() -> ColumnElement[bool]:
     """The condition for trials of which `ran_to_its_end` is true."""
     is_own_end = or_(TrialRow.stop_cause.is_(None), TrialRow.stop_cause == StopCause.MAX_TRIAL_SECONDS)
