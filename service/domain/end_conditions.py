@@ -24,7 +24,7 @@ class Progress:
     `created` counts all of them. `any_started`: at least one has reported. `any_succeeded`: at least one completed, ran
     until its own time limit, was pruned or is paused. `any_outlasts`: a running trial has reported, and is older than
     the newest of the failed ones that `repeated_failure` is about. `any_in_first_attempt`: at least one runs its first
-    attempt now.
+    attempt now. `is_space_exhausted`: every configuration has been tried.
     """
 
     created: int
@@ -37,6 +37,11 @@ class Progress:
     any_in_first_attempt: bool
     repeated_failure: RepeatedFailure | None
     elapsed_seconds: float
+    is_space_exhausted: bool = False
+
+    @property
+    def have_all_failed(self) -> bool:
+        return 0 < self.failed == self.created
 
 
 def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
@@ -47,9 +52,12 @@ def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
         return EndReason.TOO_MANY_FAILURES
     if limits.max_seconds is not None and progress.elapsed_seconds >= limits.max_seconds:
         return EndReason.MAX_SECONDS
-    if progress.created >= limits.max_trials and not progress.queued and not progress.running:
-        return EndReason.TOO_MANY_FAILURES if progress.failed == progress.created else EndReason.MAX_TRIALS
-    return None
+    if progress.queued or progress.running:
+        return None
+    are_all_created = progress.created >= limits.max_trials
+    if progress.have_all_failed and (are_all_created or progress.is_space_exhausted):
+        return EndReason.TOO_MANY_FAILURES
+    return EndReason.MAX_TRIALS if are_all_created else None
 
 
 def _systematic_failure(limits: Limits, progress: Progress) -> EndReason | None:

@@ -90,6 +90,7 @@ def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Pro
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
         repeated_failure=repeated_failure([*failures.values()]),
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
+        is_space_exhausted=experiment.end_reason == EndReason.SPACE_EXHAUSTED,
     )
 
 
@@ -138,7 +139,7 @@ def _limit_of_failures(spec: ExperimentSpec, progress: Progress) -> str:
         return f" (failures.max_failed_trials is {most})"
     if progress.failed == progress.created >= spec.max_search_trials:
         return f" (limits.max_trials is {spec.limits.max_trials})"
-    return ""
+    return " (every configuration has been tried)" if progress.is_space_exhausted else ""
 
 
 def _trials(failure: RepeatedFailure) -> str:

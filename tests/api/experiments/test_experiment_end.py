@@ -135,3 +135,20 @@ def test_too_many_failed_trials_fail_the_experiment(service: Api) -> None:
     status, reason, detail = ending(service, name)
     assert (status, reason) == ("failed", "too_many_failures")
     assert detail == "2 trials failed (failures.max_failed_trials is 1); the last: ValueError: two"
+
+
+@pytest.mark.parametrize("is_known_first", [True, False])
+def test_an_exhausted_space_of_which_all_trials_failed_has_failed(service: Api, is_known_first: bool) -> None:
+    space = {"a": {"type": "categorical", "choices": [1, 2]}}
+    name = service.create(space=space, search={"sampler": "grid"}, limits={"max_trials": 9, "parallelism": 9})["name"]
+    held = [service.ask(name), service.ask(name)]
+    if is_known_first:
+        assert service.ask(name) is None
+    for one, message in zip(held, ("no room", "no data"), strict=True):
+        assert one
+        one.fail("user_error", message)
+    if not is_known_first:
+        assert service.ask(name) is None
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (shown["status"], shown["end_reason"]) == ("failed", "too_many_failures")
+    assert shown["end_detail"] == "2 trials failed (every configuration has been tried); the last: no data"
