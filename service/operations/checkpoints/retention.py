@@ -33,7 +33,8 @@ class RetainedTrial:
     """`value` ranks it, None for a trial that cannot be among the best: infeasible, or without the metric.
 
     `is_on_front`: no trial beats it in all objectives. `has_settled`: if it has ended, then so long ago that its slot
-    writes nothing more. `resume_uri` is what a further attempt would resume from.
+    writes nothing more. `resume_uri` is what a further attempt would resume from. `is_winner`: its configuration is
+    confirmed, or may come to be.
     """
 
     number: int
@@ -42,6 +43,7 @@ class RetainedTrial:
     is_on_front: bool
     has_settled: bool
     resume_uri: str | None
+    is_winner: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,9 @@ def _by_rank(facts: _Facts, one: RetainedCheckpoint, best: Collection[int]) -> R
         return RetentionVerdict(
             one, is_kept=True, why=f"no completed trial beats trial {trial.number} in all objectives"
         )
+    if trial.is_winner:
+        why = f"trial {trial.number} is, or may be, among the winners that confirm runs again"
+        return RetentionVerdict(one, is_kept=True, why=why)
     is_best = trial.number in best
     why = f"trial {trial.number} ({trial.status}) is {'' if is_best else 'not '}among the best {wanted}"
     return RetentionVerdict(one, is_kept=is_best, why=why)

@@ -24,6 +24,7 @@ from service.store.checkpoints.checkpoints import RankedTrial, present_checkpoin
 from service.store.checkpoints.donated_checkpoints import retryable_trial_ids
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
+from service.store.trials.best_trials import possible_winners
 from service.store.trials.param_generations import ResumePoint, resume_points
 from service.store.trials.trial_values import constraint_names, objective_names
 from trainer.wire import Kind
@@ -37,7 +38,8 @@ class RetentionFacts:
     """What a plan is computed from: what is stored of the experiment at its event `experiment.event_count`, or later.
 
     `checkpoints` are those that are present, each with its trial's number and the holder that saved it. `points` are
-    what trials would resume from, by their ids, and `in_use` what running attempts have resumed from.
+    what trials would resume from, by their ids, and `in_use` what running attempts have resumed from. `winners` are the
+    numbers of the trials that `confirm` runs again, or may come to.
     """
 
     experiment: ExperimentRow
@@ -46,6 +48,7 @@ class RetentionFacts:
     points: Mapping[str, ResumePoint]
     in_use: Collection[str]
     trials: Sequence[RankedTrial]
+    winners: Collection[int]
     checkpoints: Sequence[tuple[CheckpointRow, int, str | None]]
 
 
@@ -79,8 +82,14 @@ def facts_of(session: Session, experiment: ExperimentRow, rules: CheckpointsSpec
         points=resume_points(session, retryable_trial_ids(session, experiment.id)),
         in_use=uris_in_use(session, experiment.id),
         trials=ranked_trials(session, experiment.id),
+        winners=_winners(session, experiment),
         checkpoints=present_checkpoints(session, experiment.id),
     )
+
+
+def _winners(session: Session, experiment: ExperimentRow) -> set[int]:
+    spec = spec_of(experiment)
+    return possible_winners(session, experiment, spec.space, spec.confirm.top) if spec.confirm else set()
 
 
 def plan_of(facts: RetentionFacts) -> Plan:
@@ -123,6 +132,7 @@ def _trials(facts: RetentionFacts) -> list[RetainedTrial]:
             is_on_front=rules.metric is None and row.number in front,
             has_settled=row.ended_at is None or facts.now - row.ended_at >= SETTLED_AFTER,
             resume_uri=points[row.id].uri if row.id in points else None,
+            is_winner=row.number in facts.winners,
         )
 
     return [trial(row, ranked=ranked) for row, ranked in zip(facts.trials, is_ranked, strict=True)]

@@ -13,7 +13,7 @@ from search.space.configuration_key import Key, key_of
 from search.space.space import Space
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials.confirmations import confirmed_winners
+from service.store.trials.confirmations import confirmed_trials, confirmed_winners
 from service.store.trials.trial_values import constraint_names, objective_names
 from service.store.trials.trials import best_first, is_of_search
 
@@ -47,20 +47,38 @@ def best_trials(session: Session, experiments: Sequence[ExperimentRow]) -> dict[
 def best_configurations(session: Session, experiment: ExperimentRow, space: Space, count: int) -> list[TrialRow]:
     """The best trials of the search with different params, best first."""
     found: dict[Key, int] = {}
-    for number, params in _best_first(session, experiment):
+    for number, params, _ in _best_first(session, experiment):
         found.setdefault(key_of(space, params), number)
         if len(found) == count:
             break
     return trials_by_number(session, experiment, list(found.values()))
 
 
-def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number and params of each feasible contender, read page by page."""
-    query = _feasible(experiment, select(TrialRow.number, TrialRow.params))
+def possible_winners(session: Session, experiment: ExperimentRow, space: Space, count: int) -> set[int]:
+    """The numbers of the trials that have been confirmed, or are or may come to be among the `best_configurations`.
+
+    Only completed trials, which cannot change any more, displace others.
+    """
+    winners = {trial.number for trial in confirmed_trials(session, [experiment.id])}
+    completed: set[Key] = set()
+    for number, params, status in _best_first(session, experiment):
+        key = key_of(space, params)
+        if key not in completed:
+            winners.add(number)
+        if status == TrialStatus.COMPLETED:
+            completed.add(key)
+        if len(completed) == count:
+            break
+    return winners
+
+
+def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any], str]]:
+    """The number, params and status of each feasible contender, read page by page."""
+    query = _feasible(experiment, select(TrialRow.number, TrialRow.params, TrialRow.status))
     query = query.order_by(*best_first(experiment.spec["objectives"][0]["direction"])).limit(PAGE)
     for offset in itertools.count(0, PAGE):
         page = session.execute(query.offset(offset)).all()
-        yield from ((number, params) for number, params in page)
+        yield from ((number, params, status) for number, params, status in page)
         if len(page) < PAGE:
             return
 

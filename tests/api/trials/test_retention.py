@@ -99,6 +99,24 @@ def test_the_checkpoints_of_trials_that_are_not_among_the_best_are_removed_by_th
     assert "not among the best 1" in problem["detail"]
 
 
+def test_the_winners_keep_theirs_although_a_repetition_of_the_best_one_is_better(service: Api) -> None:
+    """`confirm` takes the best configurations, `keep_best_trials` counts trials."""
+    enqueue = [{"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]
+    name = an_experiment(service, 2, confirm={"top": 2, "seeds": 3}, enqueue=enqueue)
+    _, _, second, third = (trained(service, accuracy) for accuracy in (0.9, 0.89, 0.8, 0.7))
+    assert plan(service, name)[2] == ("keep", "trial 2 is, or may be, among the winners that confirm runs again")
+    retain(service)
+    assert set(deletions(service)) == {folder(third)}
+    for _ in range(6):
+        confirmation = start(service)
+        confirmation.report(accuracy=0.95 if confirmation.shown()["confirms"] == 2 else 0.2)
+        confirmation.finish()
+    retain(service)
+    best = service.get(f"/v1/experiments/{name}/best")
+    assert (best["id"], best["checkpoint"]["removed_at"]) == (second.trial, None)
+    assert plan(service, name)[1] == ("keep", "trial 1 (completed) is among the best 2")
+
+
 def test_a_confirmation_does_not_displace_the_trial_that_it_confirms(service: Api) -> None:
     name = an_experiment(service, confirm={"top": 1, "seeds": 2})
     searched = [trained(service, accuracy) for accuracy in (0.5, 0.8, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
