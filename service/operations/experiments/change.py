@@ -28,6 +28,7 @@ from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials.confirmations import confirmations_of
 from service.store.trials.ended_trials import stopped_by_end
+from service.store.trials.param_generations import has_own_values
 from service.store.trials.trials import trials_with_values
 
 AFTER_THE_END = {"tags", "priority", "checkpoints"}
@@ -207,7 +208,10 @@ def _why_still_over(
 def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
     if all(one.target is None for one in spec.objectives):
         return None
-    for trial in trials_with_values(session, experiment.id):
-        if (sentence := targets_reached(spec, trial)) is not None:
+    # A paused trial that has lost is never the best, so it can reach no target either.
+    with_paused = not spec.early_stopping.paused_trials_lose
+    for trial in trials_with_values(session, experiment.id, with_paused=with_paused):
+        sentence = targets_reached(spec, trial)
+        if sentence is not None and has_own_values(session, trial):
             return f"trial {trial.number}: {sentence}"
     return None

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Select, UnaryExpression, func, select, tup
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
-from service.domain.statuses import LIVE_EXPERIMENT, TrialStatus
+from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
 from service.store.checkpoints.checkpoints import is_present
 from service.store.tables import CheckpointRow, DecisionRow, ExperimentRow, ReportRow, TrialRow, UncountedReportRow
 from service.store.trials.param_generations import of_newest_generation
@@ -79,9 +79,9 @@ def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) ->
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
-def trials_with_values(session: Session, experiment_id: str) -> Sequence[TrialRow]:
-    """Running, completed and stopped trials of the search that have reported their first objective."""
-    statuses = [TrialStatus.RUNNING, TrialStatus.COMPLETED, TrialStatus.STOPPED]
+def trials_with_values(session: Session, experiment_id: str, *, with_paused: bool) -> Sequence[TrialRow]:
+    """The trials of the search that have reported their first objective, and may be or become the best."""
+    statuses = [TrialStatus.QUEUED, TrialStatus.RUNNING, *CONTENDERS, *([TrialStatus.PAUSED] if with_paused else [])]
     found = trials_with(session, experiment_id, *statuses)
     return [trial for trial in found if trial.value is not None and trial.confirms is None]
 
