@@ -34,12 +34,14 @@ from service.store.trials.trials import trials_with_values
 AFTER_THE_END = {"tags", "priority", "checkpoints"}
 """Fields that may change after the experiment has ended, without making it run again."""
 
-LIMITS_OF_SEARCH: dict[str | None, str] = {
-    EndReason.MAX_TRIALS: "limits.max_trials",
-    EndReason.NO_IMPROVEMENT: "limits.no_improvement",
-    EndReason.TARGET_REACHED: "objectives",
+FIELDS_THAT_REVIVE: dict[str | None, tuple[str, ...]] = {
+    EndReason.MAX_TRIALS: ("limits.max_trials",),
+    EndReason.MAX_SECONDS: ("limits.max_seconds",),
+    EndReason.TARGET_REACHED: ("objectives",),
+    EndReason.NO_IMPROVEMENT: ("limits.no_improvement",),
+    EndReason.TOO_MANY_FAILURES: ("failures.max_failed_trials", "limits.max_trials"),
 }
-"""The field that ends a search for each reason. A change of it lets the search continue while winners are confirmed."""
+"""The fields that `REVIVED_BY` describes. No other change lets an ended experiment, or an ended search, continue."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def _apply(
             _continue_search(session, experiment, before, after, now)
         advance_experiment(session, experiment, after, now)
     elif not _fields(changes) <= AFTER_THE_END:
-        _reopen(session, experiment, before, after, now)
+        _reopen(session, experiment, before, after, changes, now)
 
 
 def _changeable_after_its_end(experiment: ExperimentRow) -> str:
@@ -110,13 +112,20 @@ def _fields(changes: list[Difference]) -> set[str]:
 
 
 def _reopen(
-    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
+    session: Session,
+    experiment: ExperimentRow,
+    before: ExperimentSpec,
+    spec: ExperimentSpec,
+    changes: list[Difference],
+    now: datetime,
 ) -> None:
-    """Raises WrongState unless the new spec lifts the reason why the experiment ended and gives no other."""
+    """Raises WrongState unless the change lifts the reason why the experiment ended and gives no other."""
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise _still_over(experiment, f", which is final; a new one can learn from its trials: {successor}")
     remaining = _why_still_over(session, experiment, before, spec, now)
+    if not _is_revived_by(experiment, changes) and (remaining is None or remaining.reason != experiment.end_reason):
+        raise _still_over(experiment, f"; to continue it, change {REVIVED_BY[EndReason(experiment.end_reason)]}")
     if remaining is None or _any_goes_on(session, experiment, remaining):
         _go_on(session, experiment, now)
     elif remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
@@ -170,10 +179,14 @@ def _is_moved(
 
     A lower `max_trials` only leaves fewer confirmations.
     """
-    limit = LIMITS_OF_SEARCH.get(experiment.end_reason)
-    is_changed = limit is not None and any(one.field.startswith(limit) for one in changes)
     is_lowered = after.limits.max_trials < before.limits.max_trials
-    return is_changed and not (experiment.end_reason == EndReason.MAX_TRIALS and is_lowered)
+    is_in_vain = experiment.end_reason == EndReason.MAX_TRIALS and is_lowered
+    return _is_revived_by(experiment, changes) and not is_in_vain
+
+
+def _is_revived_by(experiment: ExperimentRow, changes: list[Difference]) -> bool:
+    fields = FIELDS_THAT_REVIVE.get(experiment.end_reason, ())
+    return any(one.field.startswith(fields) for one in changes)
 
 
 def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> bool:
@@ -189,20 +202,31 @@ def _why_still_over(
 ) -> _StillOver | None:
     """Why the search would end again immediately; None if it can continue."""
     if (reached := _target_reached(session, experiment, spec)) is not None:
-        why = f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}"
+        also = _also(experiment, EndReason.TARGET_REACHED)
+        why = f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}{also}"
         return _StillOver(EndReason.TARGET_REACHED, reached, why)
     end = find_end(session, experiment, spec, now)
     if end is None:
         return None
-    advice = f"; to continue it, change {REVIVED_BY[end.reason]}" if end.reason in REVIVED_BY else ""
+    also = _also(experiment, end.reason)
+    advice = f"; to continue it, change {REVIVED_BY[end.reason]}{also}" if end.reason in REVIVED_BY else ""
     if end.reason is EndReason.MAX_TRIALS and spec.confirm is not None:
         least = experiment.trial_count + spec.confirm.trial_count + 1
-        advice = f"; to continue it, set limits.max_trials to at least {least}: confirmations count, too"
+        advice = f"; to continue it, set limits.max_trials to at least {least}{also}: confirmations count, too"
     if end.reason is EndReason.TOO_MANY_FAILURES and (
         helpful := limits_after_failures(session, experiment, before, now)
     ):
         advice = f"; to continue it, set {helpful}"
     return _StillOver(end.reason, end.detail, f"{end.reason}: {end.detail}{advice}")
+
+
+def _also(experiment: ExperimentRow, reason: EndReason) -> str:
+    """Where another limit has been passed than the one that ended the experiment, both must be moved together."""
+    return (
+        ""
+        if reason == experiment.end_reason
+        else f", together with {REVIVED_BY[EndReason(str(experiment.end_reason))]}"
+    )
 
 
 def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:

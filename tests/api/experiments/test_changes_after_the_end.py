@@ -100,3 +100,41 @@ def test_what_can_still_be_changed_of_an_ending_experiment_is_named(service: Api
     service.post(f"/v1/experiments/{name}/stop")
     detail = patched(service, name, 409, limits={"max_trials": 300})["detail"]
     assert "is ending (user) and only its checkpoints, priority, tags can be changed" in detail
+
+
+def stagnated(service: Api) -> str:
+    """A trial that ran on while the experiment ended has improved on the best value."""
+    limits = {"max_trials": 4, "parallelism": 3, "no_improvement": {"trials": 2}}
+    name = str(service.create(limits=limits)["name"])
+    ran(service, name, 0.5)
+    last = asked(service, name)
+    for _ in range(2):
+        ran(service, name, 0.4)
+    last.report(accuracy=0.9)
+    last.finish("stopped")
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "no_improvement"
+    return name
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_only_a_change_of_what_ended_an_experiment_continues_it(service: Api) -> None:
+    name = stagnated(service)
+    for other in ({"failures": {"report_timeout_seconds": 50}}, {"limits": {"max_trials": 9}}):
+        problem = patched(service, name, 409, **other)
+        assert problem["detail"].endswith("is completed (no_improvement); to continue it, change limits.no_improvement")
+    assert changes(service, name) == []
+    assert patched(service, name, limits={"no_improvement": {"trials": 3}})["status"] == "running"
+
+
+def test_where_two_limits_have_been_passed_the_answer_names_both(service: Api) -> None:
+    name = service.create(limits={"max_trials": 2, "parallelism": 2})["name"]
+    ran(service, name, 0.5)
+    held = asked(service, name)
+    held.report(accuracy=0.6)
+    patched(service, name, limits={"max_seconds": 1e-3})
+    held.finish()
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "max_seconds"
+    problem = patched(service, name, 409, limits={"max_seconds": 1000})
+    assert problem["detail"].endswith("to continue it, change limits.max_trials, together with limits.max_seconds")
+    assert "change limits.max_seconds" in patched(service, name, 409, limits={"max_trials": 3})["detail"]
+    assert patched(service, name, limits={"max_seconds": 1000, "max_trials": 3})["status"] == "running"
