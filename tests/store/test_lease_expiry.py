@@ -75,7 +75,9 @@ def let_pass(context: Context, seconds: float) -> None:
             assert attempt.lease_expires_at
             attempt.lease_expires_at -= timedelta(seconds=seconds)
             attempt.started_at -= timedelta(seconds=seconds)
-            attempt.began_at = attempt.began_at and attempt.began_at - timedelta(seconds=seconds)
+            for moment in ("began_at", "last_report_at"):
+                at = getattr(attempt, moment)
+                setattr(attempt, moment, at and at - timedelta(seconds=seconds))
         for agent in session.query(AgentRow).where(AgentRow.name_expires_at.is_not(None)):
             assert agent.name_expires_at
             agent.name_expires_at -= timedelta(seconds=seconds)

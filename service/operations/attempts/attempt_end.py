@@ -147,13 +147,25 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
         broken = broken_constraints(spec, trial)
         stop_reason = None if cause is StopCause.PAUSED else trial.stop_reason
         return Following(TrialStatus.COMPLETED, stop_reason or (f"infeasible: {broken}" if broken else None))
-    if cause is not None and cause is not StopCause.PAUSED:
+    is_final = failure is not None and not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry)
+    has_failed_before = is_final and _waits_for_report(leased)
+    if cause is not None and cause is not StopCause.PAUSED and not has_failed_before:
         return Following(STATUS_AFTER_STOP[cause], trial.stop_reason)
     if failure is None:
         return _paused(leased) if cause else _stopped_by_holder(leased)
-    if not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry):
+    if is_final:
         return Following(TrialStatus.FAILED, failure.message, failure.kind)
     return _paused(leased) if cause else Following(TrialStatus.QUEUED, failure.message)
+
+
+def _waits_for_report(leased: LeasedAttempt) -> bool:
+    """Whether the trial's time limit has passed, and it has not been told yet: it learns of it at its next report."""
+    if leased.trial.stop_cause != StopCause.MAX_TRIAL_SECONDS or leased.trial.killed:
+        return False
+    began_at, reported_at = function_began_at(leased.attempt), leased.attempt.last_report_at
+    if began_at is None or reported_at is None:
+        return True
+    return out_of_time(leased.spec.limits, (reported_at - began_at).total_seconds()) is None
 
 
 def _paused(leased: LeasedAttempt) -> Following:

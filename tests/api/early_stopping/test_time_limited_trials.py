@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from service.operations.attempts.lease_expiry import enforce_time_limits
 from service.store.tables import MilestoneRow
 from tests.conftest import Api, Held
+from tests.store.test_lease_expiry import let_pass
 
 pytestmark = pytest.mark.slow
 
@@ -86,3 +88,40 @@ def test_the_limit_of_the_service_is_the_cause(service: Api) -> None:
     assert [value for _, milestone, value, _ in milestones(service) if milestone == -1] == [0.5] * 3
     service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": RULES[1]}).raise_for_status()
     assert [value for _, milestone, value, _ in milestones(service) if milestone == -1] == [0.5] * 3
+
+
+def out_of_time(service: Api, **failures: int) -> tuple[str, Held]:
+    """A trial that has reported, and whose time limit has passed since."""
+    limits = {"max_trials": 30, "max_trial_seconds": 60}
+    name = service.create(limits=limits, failures=failures)["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.9)
+    let_pass(service.app.state.context, 61)
+    enforce_time_limits(service.app.state.context)
+    assert held.heartbeat()["decision"] == "continue"
+    return name, held
+
+
+@pytest.mark.parametrize("kind", ["out_of_memory", "user_error", "silent"])
+def test_a_failure_before_the_report_that_the_limit_waits_for_fails_the_trial(service: Api, kind: str) -> None:
+    name, held = out_of_time(service, max_failed_trials=0)
+    held.fail(kind, "no memory")
+    shown = held.shown()
+    assert (shown["status"], shown["failure_kind"], shown["reason"]) == ("failed", kind, "no memory")
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (shown["end_reason"], shown["best"]) == ("too_many_failures", None)
+
+
+def test_a_failure_after_the_answer_that_the_limit_has_passed_is_no_failure(service: Api) -> None:
+    name, held = out_of_time(service)
+    assert held.report(accuracy=0.95)["decision"] == "stop"
+    held.fail("user_error", "on the way out")
+    shown = service.get(f"/v1/experiments/{name}")
+    assert (held.shown()["status"], shown["best"]["value"]) == ("stopped", 0.95)
+
+
+def test_an_attempt_that_is_lost_after_the_limit_has_a_result(service: Api) -> None:
+    _, held = out_of_time(service)
+    held.fail("lost", "the node is gone")
+    assert held.shown()["status"] == "stopped"
