@@ -79,6 +79,11 @@ def ranked(found: Sequence[Confirmed], direction: Direction) -> list[Confirmed]:
     return sorted(found, key=rank)
 
 
+def untested_in(ranking: Sequence[Confirmed]) -> list[int]:
+    """The numbers of those of which no confirmation says anything. With such a one the ranking has no winner."""
+    return [one.number for one in ranking if not one.n and not one.failed_count]
+
+
 def lead_in(ranking: Sequence[Confirmed], direction: Direction) -> Lead | None:
     """The lead of the first over the second.
 
@@ -103,18 +108,24 @@ def lead_in(ranking: Sequence[Confirmed], direction: Direction) -> Lead | None:
 
 def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
     """What a ranking with one configuration or more shows, as a sentence."""
-    first = ranking[0]
+    first, stays = ranking[0], "the best trial is that of the search"
     if first.mean is None:
-        return "no confirmation has ended with a value that counts: the best trial is that of the search"
+        return f"no confirmation has ended with a value that counts: {stays}"
     error = "" if first.standard_error is None else f", standard error {first.standard_error:.2g}"
     found = f"trial {first.number} has mean {first.mean:.6g} (n={first.n}{error})"
+    if untested := untested_in(ranking):
+        which = " and ".join(f"trial {number}" for number in untested)
+        return f"no confirmation of {which} has ended with a value that counts: {stays}; {found}"
     if len(ranking) == 1:
         failed = f"; {first.failed_count} of its confirmations failed or broke a constraint"
         return found + failed if first.failed_count else found
-    second = ranking[1]
+    return f"{found}{_compared(first, ranking[1], lead)}"
+
+
+def _compared(first: Confirmed, second: Confirmed, lead: Lead | None) -> str:
     if lead is None:
-        return f"{found}; {_why_no_test(first, second)}"
-    ahead = f"{found}, {lead.difference + 0.0:.3g} ahead of trial {second.number}"
+        return f"; {_why_no_test(first, second)}"
+    ahead = f", {lead.difference + 0.0:.3g} ahead of trial {second.number}"
     if lead.p_value is None:
         return f"{ahead}; no value varies with the seed: does the training function use config.seed?"
     test = f"Welch's t-test, p={lead.p_value:.2g}"

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session, aliased
 
-from search.analysis.confirmation import Confirmed, Lead, lead_in, ranked
+from search.analysis.confirmation import Confirmed, Lead, lead_in, ranked, untested_in
 from search.problem import Direction
 from service.domain.statuses import LIVE_TRIAL, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
@@ -30,7 +30,10 @@ def confirmed_trials(session: Session, experiment_ids: Collection[str]) -> Seque
 
 
 def confirmed_winners(session: Session, experiments: Collection[ExperimentRow]) -> dict[str, TrialRow]:
-    """By experiment, the best of the trials whose confirmations have all ended; without experiments that have none."""
+    """By experiment, the best of the trials whose confirmations have all ended; without experiments that have none.
+
+    Nor those of which a trial has no confirmation that says anything, because the experiment's end has stopped them.
+    """
     wanted = [one for one in experiments if one.spec.get("confirm")]
     ids = [one.id for one in wanted]
     chosen = _by_experiment(confirmed_trials(session, ids)) if ids else {}
@@ -39,7 +42,7 @@ def confirmed_winners(session: Session, experiments: Collection[ExperimentRow]) 
     for one in wanted:
         own = confirmations.get(one.id, [])
         rank = [] if any_to_come(own) else ranking(one, chosen.get(one.id, []), own)
-        if rank and rank[0].n:
+        if rank and rank[0].n and not untested_in(rank):
             winners[one.id] = next(trial for trial in chosen[one.id] if trial.number == rank[0].number)
     return winners
 

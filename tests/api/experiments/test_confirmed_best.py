@@ -78,6 +78,24 @@ def test_a_configuration_that_fails_with_another_seed_does_not_win(service: Api)
     assert found["confirmation"]["lead"] is None
 
 
+def test_a_winner_without_a_confirmation_that_counts_loses_to_no_other(service: Api) -> None:
+    """The time limit of the experiment stops the confirmations of one configuration, and another one proved bad."""
+    name = started(service, confirm={"top": 2, "seeds": 2}, limits={"max_trials": 6, "parallelism": 2})
+    searched(service, name, [0.9, 0.8])
+    good, bad = asked(service, name), asked(service, name)
+    assert [one.shown()["confirms"] for one in (good, bad)] == [0, 1]
+    good.report(accuracy=0.91)
+    ended(bad, 0.1)
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_seconds": 1e-3}}).raise_for_status()
+    good.finish("stopped")
+    found = best(service, name)
+    assert (found["number"], found["value"], shown(service, name)["best"]["number"]) == (0, 0.9, 0)
+    assert found["confirmation"]["verdict"] == (
+        "no confirmation of trial 0 has ended with a value that counts: the best trial is that of the search; "
+        "trial 1 has mean 0.1 (n=1)"
+    )
+
+
 def test_infeasible_confirmations_count_as_failed(service: Api) -> None:
     name = started(service, constraints=[{"metric": "size", "max": 5}])
     for value in SEARCHED:
