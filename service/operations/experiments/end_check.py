@@ -85,7 +85,7 @@ def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Pro
         running=counts[TrialStatus.RUNNING],
         failed=failed,
         any_started=failed > 0 and any_reported(session, experiment.id),
-        any_succeeded=failed > 0 and any_that(session, experiment.id, _have_succeeded()),
+        any_succeeded=failed > 0 and (bool(confirmations) or any_that(session, experiment.id, _have_succeeded())),
         any_outlasts=bool(failures) and any_running_with_reports(session, experiment.id, max(failures)),
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
         repeated_failure=repeated_failure([*failures.values()]),

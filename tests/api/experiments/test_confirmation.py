@@ -286,3 +286,19 @@ def test_confirmations_are_no_observations_of_a_later_search(service: Api) -> No
     later = service.create(search={"sampler": "tpe", "warm_start": [name]})
     assert shown(service, later["name"])["warm_start"][0]["taken"] == 4
     assert service.get(f"/v1/experiments/{name}/importance")["trial_count"] == 4
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_failures_of_the_search_do_not_end_the_confirmation_of_its_winner(service: Api) -> None:
+    """The only other trial was stopped by a user: it has a value, but did not run to its end."""
+    name = started(service, confirm={"top": 1, "seeds": 2}, limits={"max_trials": 4, "parallelism": 4})
+    asked(service, name).fail()
+    held = asked(service, name)
+    held.report(accuracy=0.5)
+    service.post(f"/v1/trials/{held.trial}/stop")
+    held.finish("stopped")
+    assert [one["status"] for one in confirmations(service, name)] == ["queued"] * 2
+    service.http.patch(f"/v1/experiments/{name}", json={"tags": {"team": "a"}}).raise_for_status()
+    assert [one["status"] for one in confirmations(service, name)] == ["queued"] * 2
+    confirmed(service, name, {1: [0.4, 0.5]})
+    assert (shown(service, name)["status"], shown(service, name)["end_reason"]) == ("completed", "max_trials")
