@@ -173,7 +173,7 @@ def _differences(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Dif
     if before == after and type(before) is type(after):
         return
     is_leaf = not isinstance(before, Mapping) or not isinstance(after, Mapping)
-    if is_leaf or before.get("rule") != after.get("rule"):
+    if is_leaf or (path[:1] == (RULE,) and before.get("rule") != after.get("rule")):
         yield Difference(".".join(path), before, after)
         return
     for name in [*before, *(name for name in after if name not in before)]:

@@ -192,6 +192,14 @@ def test_a_tag_and_a_parameter_may_be_called_rule(service: Api) -> None:
     shown = patched(service, name, tags={"rule": "x"}, space={"rule": {"high": 0.5}})
     assert shown["tags"] == {"team": "vision", "rule": "x"}
     assert {one: parameter["high"] for one, parameter in shown["spec"]["space"].items()} == {"rule": 0.5, "lr": 1}
+    patched(service, name, tags={"rule": "y"})
+    patched(service, name, tags={"rule": None})
+    assert changes(service, name) == [
+        ("space.rule.high", 1.0, 0.5),
+        ("tags.rule", None, "x"),
+        ("tags.rule", "x", "y"),
+        ("tags.rule", "y", None),
+    ]
 
 
 def test_a_new_rule_judges_the_next_report(service: Api) -> None:
