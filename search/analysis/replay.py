@@ -45,6 +45,13 @@ class Completion:
 
 
 @dataclass(frozen=True)
+class Queued:
+    """The trial is queued again. If it had run to its end, a user has retried it, and it has not ended any more."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class LeftSlot:
     """The trial has left its slot to pause, and may resume from now on.
 
@@ -65,7 +72,7 @@ class ExperimentEnd:
     dismissed: bool
 
 
-TrialEvent = RecordedReport | Completion | LeftSlot
+TrialEvent = RecordedReport | Completion | Queued | LeftSlot
 Event = Created | TrialEvent | ExperimentEnd
 Brackets = Mapping[int, int]
 """The brackets that are stored with trials, by trial number."""
@@ -130,6 +137,8 @@ def add_to_history(
                     own.reach(milestone, event.value, rule.pool_at(milestone, number, brackets.get(number)))
             case Completion(number=number) if history.curves[number]:
                 history.complete(rule, number, list(history.curves[number].values())[-1])
+            case Queued(number=number):
+                history.reopen(rule, number, brackets.get(number))
 
 
 def best_of(values: Mapping[int, float], metric: ComparedMetric) -> int | None:
@@ -160,7 +169,7 @@ class _Replay:
             case Created(number):
                 self._create(number)
             case _:
-                self._take(index, event)
+                self._apply(index, event)
                 self._catch_up()
 
     def _create(self, number: int) -> None:
@@ -182,9 +191,22 @@ class _Replay:
 
     def _catch_up(self) -> None:
         while self._ready:
-            self._take(*heappop(self._ready))
+            self._apply(*heappop(self._ready))
 
-    def _take(self, index: int, event: TrialEvent) -> None:
+    def _apply(self, index: int, event: TrialEvent) -> None:
+        if isinstance(event, Queued):
+            self._queue(index, event)
+        else:
+            self._take(index, event)
+
+    def _queue(self, index: int, event: Queued) -> None:
+        trial = self.trials.get(event.number)
+        if trial is not None and trial.state == "running":
+            self._history.reopen(self._rule, event.number, self._brackets.get(event.number))
+        elif trial is not None and any(isinstance(one, Completion) for _, one in trial.held):
+            trial.held.append((index, event))
+
+    def _take(self, index: int, event: RecordedReport | Completion | LeftSlot) -> None:
         trial = self.trials.setdefault(event.number, TrialReplay())
         match trial.state, event:
             case "running", LeftSlot(final=True):

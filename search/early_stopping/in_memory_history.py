@@ -42,6 +42,17 @@ class InMemoryHistory:
                 self._remove(number, AT_END, *earlier)
             self.reach(number, AT_END, rule.value_at_end(last_value, self.of(number)), COMPLETED)
 
+    def reopen(self, rule: Rule, number: int, bracket: int | None) -> None:
+        """Undo `complete` when the trial is retried. Without effect on one that has not run to its end."""
+        earlier = self.reached[number].pop(AT_END, None)
+        if earlier is None:
+            return
+        self._remove(number, AT_END, *earlier)
+        if rule.compares_completed:
+            for milestone, (reached, pool) in self.reached.pop(number, {}).items():
+                self._remove(number, milestone, reached, pool)
+                self.reach(number, milestone, reached, rule.pool_of(number, bracket))
+
     def _remove(self, number: int, milestone: int, value: float, pool: int) -> None:
         ranking = self.rankings[milestone, pool]
         del ranking[bisect_left(ranking, (value, number))]

@@ -97,6 +97,12 @@ class Decider:
         if rule.keeps_ends and trial.confirms is None:
             self._history(trial, trial.judged_step).complete(rule)
 
+    def withdraw_end(self, trial: TrialRow) -> None:
+        """Undo `record_end`: the trial is retried, so it has no end any more."""
+        rule = self.spec.early_stopping
+        if rule.keeps_ends and trial.confirms is None:
+            self._history(trial, trial.judged_step).reopen(rule)
+
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
         metric = self.spec.compared_metric.name
         other = None if metric == self.spec.objective.metric else metric

@@ -1,20 +1,44 @@
 """Translates the recorded events of an experiment into the events of a replay."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from search.analysis.replay import Completion, Created, Event, ExperimentEnd, LeftSlot, RecordedReport, TrialEvent
+from search.analysis.replay import (
+    Completion,
+    Created,
+    Event,
+    ExperimentEnd,
+    LeftSlot,
+    Queued,
+    RecordedReport,
+    TrialEvent,
+)
 from search.reported_numbers import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
 from service.domain.statuses import CAUSES_WITH_RESULT, StopCause
 from service.store.recorded_events import RecordedEvent
 from service.store.trials.param_generations import Exploit
 
-KINDS = ("trial.created", "report", "trial.completed", "trial.stopped", "experiment.ending", "experiment.running")
+KINDS = (
+    "trial.created",
+    "trial.queued",
+    "report",
+    "trial.completed",
+    "trial.stopped",
+    "experiment.ending",
+    "experiment.running",
+)
 
 ENDS = ("experiment.completed", "experiment.failed", "experiment.stopped")
 KINDS_FOR_PAUSING = (*KINDS, *ENDS, "decision", "trial.paused", "trial.failed")
 """The kinds of events that show when trials were paused."""
+
+_BY_KIND: Mapping[str, Callable[[int], TrialEvent | Created]] = {
+    "trial.created": Created,
+    "trial.queued": Queued,
+    "trial.paused": LeftSlot,
+}
+"""The kinds of which only the number of the trial matters."""
 
 
 def without_discarded(
@@ -66,16 +90,12 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
         case "report":
             value = number_in(one.data["metrics"], metric)
             return None if value is None else RecordedReport(number, one.data["step"], value, judged)
-        case "trial.created":
-            return Created(number)
         case "trial.completed" | "trial.stopped" if _ran_to_its_end(one):
             return Completion(number)
-        case "trial.paused":
-            return LeftSlot(number)
         case "trial.failed" | "trial.stopped":
             return LeftSlot(number, final=True)
-        case _:
-            return None
+        case kind:
+            return _BY_KIND[kind](number) if kind in _BY_KIND else None
 
 
 def _ran_to_its_end(end: RecordedEvent) -> bool:

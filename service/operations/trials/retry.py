@@ -1,13 +1,18 @@
 """A user retries a trial that failed or was stopped."""
 
+from sqlalchemy.orm import Session
+
 from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 from service.errors import WrongState
+from service.operations.early_stopping.decisions import Decider
 from service.operations.experiments.experiment_end import check_not_ended
 from service.operations.transitions import revive_trial
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.lookup import locked_trial
 from service.store.sql.database import database_now
-from service.store.tables import TrialRow
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.ended_trials import ran_to_its_end
 
 _RETRYABLE = sorted(status for status, targets in TRIAL_REVIVALS.items() if TrialStatus.QUEUED in targets)
 
@@ -21,13 +26,18 @@ def retry_trial(context: Context, trial_id: str) -> TrialRow:
     with context.database.write() as session:
         experiment, trial = locked_trial(session, trial_id)
         check_not_ended(experiment, "retries none of its trials")
-        now, queued = database_now(session), TrialStatus.QUEUED
-        if trial.status != queued and not revive_trial(
-            session, experiment, trial, queued, reason="a user retried it", at=now
-        ):
-            raise _not_retryable(trial)
+        if trial.status != TrialStatus.QUEUED:
+            _retry(session, experiment, trial)
     context.notify_changed()
     return trial
+
+
+def _retry(session: Session, experiment: ExperimentRow, trial: TrialRow) -> None:
+    now, had_end = database_now(session), ran_to_its_end(trial)
+    if not revive_trial(session, experiment, trial, TrialStatus.QUEUED, reason="a user retried it", at=now):
+        raise _not_retryable(trial)
+    if had_end:
+        Decider(session, experiment, spec_of(experiment), now).withdraw_end(trial)
 
 
 def _not_retryable(trial: TrialRow) -> WrongState:

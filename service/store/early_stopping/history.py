@@ -65,6 +65,14 @@ class StoredHistory:
         if last is not None:
             milestones.put_end(trial.id, trial.number, rule.value_at_end(last, self))
 
+    def reopen(self, rule: Rule) -> None:
+        """Undo `complete` when the trial is retried."""
+        trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
+        milestones = milestones_of(self.session, trial.experiment_id)
+        if milestones.withdraw_end(trial.id, trial.number) and rule.compares_completed:
+            pool = rule.pool_of(trial.number, stored_bracket_of(trial))
+            milestones.move(trial.id, trial.number, steps, pool)
+
     def _last_value(self) -> float | None:
         return next((value for _, value in self._newest_first(1)), None)
 
@@ -110,7 +118,7 @@ class StoredCompleted:
     experiment_id: str
 
     def newest(self, count: int) -> Sequence[int]:
-        return milestones_of(self.session, self.experiment_id).at(AT_END).newest(count)
+        return milestones_of(self.session, self.experiment_id).at(AT_END).newest(count, COMPLETED)
 
     def value_at(self, number: int, milestone: int) -> float | None:
         return milestones_of(self.session, self.experiment_id).at(milestone).value_of(number)

@@ -48,9 +48,9 @@ class MilestoneTrials:
         insort(self._rankings[pool], (value, number))
         return is_new
 
-    def newest(self, count: int) -> Sequence[int]:
-        """The highest numbers of trials, at most `count`, ascending."""
-        return sorted(nlargest(count, self._trials))
+    def newest(self, count: int, pool: int) -> Sequence[int]:
+        """The highest numbers of the trials of a pool, at most `count`, ascending."""
+        return sorted(nlargest(count, (number for _, number in self._rankings[pool])))
 
     def value_of(self, number: int) -> float | None:
         reached = self._trials.get(number)

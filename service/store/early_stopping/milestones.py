@@ -47,12 +47,24 @@ class Milestones:
 
     def put_end(self, trial_id: str, number: int, value: float) -> None:
         """Also of a trial that had ended before, and was retried."""
-        if self.add(trial_id, number, AT_END, value, COMPLETED):
-            return
+        if not self.add(trial_id, number, AT_END, value, COMPLETED):
+            self._change_end(trial_id, number, value, COMPLETED)
+
+    def withdraw_end(self, trial_id: str, number: int) -> bool:
+        """Compare no other trial with the end of this one, which is retried. False if it has not reached its end.
+
+        The row stays, so that other processes notice the change.
+        """
+        value = self.at(AT_END).value_of(number)
+        if value is not None:
+            self._change_end(trial_id, number, value, UNCOMPARED)
+        return value is not None
+
+    def _change_end(self, trial_id: str, number: int, value: float, pool: int) -> None:
         own = (MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.trial_id == trial_id)
         changing = update(MilestoneRow).where(*own, MilestoneRow.milestone == AT_END)
-        self.session.connection().execute(changing.values(value=value, change=self._next_change()))
-        self.cached.put(number, AT_END, value, COMPLETED)
+        self.session.connection().execute(changing.values(value=value, pool=pool, change=self._next_change()))
+        self.cached.put(number, AT_END, value, pool)
 
     def move(self, trial_id: str, number: int, milestones: Select[int], pool: int) -> None:
         """Move the trial to another pool at those of `milestones` that it has reached."""

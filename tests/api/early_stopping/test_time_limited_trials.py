@@ -78,6 +78,35 @@ def test_a_changed_rule_finds_the_same_ends_also_after_a_retry(service: Api) -> 
     assert milestones(service) == found
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["rule"])
+def test_a_trial_that_is_retried_is_not_compared_with_until_it_has_ended_again(
+    service: Api, rule: dict[str, Any]
+) -> None:
+    rule = rule | ({} if rule["rule"] == "wilcoxon" else {"n_startup_trials": 1})
+    name = service.create(early_stopping=rule, limits={"max_trials": 30, "parallelism": 30})["name"]
+    good = ended(service, name, *(0.9 + 0.001 * step for step in range(8)))
+    bad = [0.1 + 0.002 * step for step in range(8)]
+    assert last_decision(service, name, *bad) == "stop"
+    service.post(f"/v1/trials/{good.trial}/retry")
+    again = service.ask(name)
+    assert again
+    assert again.trial == good.trial
+    assert last_decision(service, name, *bad) == "continue"
+    again.fail()
+    assert last_decision(service, name, *bad) == "continue"
+    replayed = service.post(f"/v1/experiments/{name}/replay", json={"early_stopping": rule})
+    assert [stop["number"] for stop in replayed["stopped"]] == [1]
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": {"rule": "none"}}).raise_for_status()
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": rule}).raise_for_status()
+    assert last_decision(service, name, *bad) == "continue"
+    service.post(f"/v1/trials/{good.trial}/retry")
+    again = service.ask(name)
+    assert again
+    again.report(accuracy=0.92)
+    again.finish("stopped")
+    assert last_decision(service, name, *bad) == "stop"
+
+
 def test_the_limit_of_the_service_is_the_cause(service: Api) -> None:
     limits = {"max_trials": 30, "parallelism": 30, "max_trial_seconds": 0.001}
     name = service.create(early_stopping=MEDIAN, limits=limits)["name"]
