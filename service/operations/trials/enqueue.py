@@ -18,6 +18,7 @@ from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.confirmations import confirmations_of
 from service.store.trials.param_generations import first_params
 from service.store.trials.trials import trials_enqueued_with
 
@@ -44,7 +45,7 @@ def enqueue(
         if mistakes:
             raise Invalid([mistake if as_list else Mistake(mistake.path[1:], mistake.message) for mistake in mistakes])
         check_not_ended(experiment, "takes no more trials")
-        _check_searching(experiment)
+        _check_searching(session, experiment)
         _check_room(experiment, spec, len(configurations))
         now = database_now(session)
         trials = [
@@ -76,15 +77,17 @@ def _mistakes_in(configurations: Sequence[Params], spec: ExperimentSpec) -> list
     ]
 
 
-def _check_searching(experiment: ExperimentRow) -> None:
+def _check_searching(session: Session, experiment: ExperimentRow) -> None:
     if has_ended_search(experiment):
+        are_confirmed = bool(confirmations_of(session, [experiment.id]))
+        winners = "are being confirmed" if are_confirmed else "will be confirmed when its last trials have ended"
         if experiment.end_reason == EndReason.SPACE_EXHAUSTED:
             advice = "every configuration has been tried, so it takes no more trials"
         else:
             advice = how_to_continue(experiment)
         raise WrongState(
-            f"the search of experiment {experiment.name} has ended ({experiment.end_reason}) and its winners are being "
-            f"confirmed; {advice}",
+            f"the search of experiment {experiment.name} has ended ({experiment.end_reason}) and its winners "
+            f"{winners}; {advice}",
             experiment_status=experiment.status,
             end_reason=experiment.end_reason,
         )

@@ -150,6 +150,17 @@ def test_a_failure_after_the_answer_that_the_limit_has_passed_is_no_failure(serv
     assert (held.shown()["status"], shown["best"]["value"]) == ("stopped", 0.95)
 
 
+def test_a_longer_time_limit_counts_for_a_trial_that_a_caller_runs(service: Api) -> None:
+    name = service.create(limits={"max_trials": 30, "max_trial_seconds": 60})["name"]
+    held = service.ask(name)
+    assert held
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trial_seconds": 600}}).raise_for_status()
+    for seconds, decision in ((61, "continue"), (540, "stop")):
+        let_pass(service.app.state.context, seconds)
+        enforce_time_limits(service.app.state.context)
+        assert held.report(accuracy=0.9)["decision"] == decision
+
+
 def test_an_attempt_that_is_lost_after_the_limit_has_a_result(service: Api) -> None:
     _, held = out_of_time(service)
     held.fail("lost", "the node is gone")

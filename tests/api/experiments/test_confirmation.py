@@ -166,6 +166,20 @@ def test_nothing_is_enqueued_while_winners_are_confirmed(service: Api) -> None:
     assert "its winners are being confirmed" in refused["detail"]
 
 
+def test_nothing_is_enqueued_while_the_last_trials_of_an_exhausted_space_run(service: Api) -> None:
+    space = {"n": {"type": "int", "low": 0, "high": 1}}
+    name = started(service, space=space, search={"sampler": "grid"}, confirm={"top": 1, "seeds": 2})
+    asked(service, name)
+    last = asked(service, name)
+    assert service.ask(name) is None
+    refused = service.post(f"/v1/experiments/{name}/trials", 409, json={"params": {"n": 1}})
+    assert refused["detail"].endswith(
+        "has ended (space_exhausted) and its winners will be confirmed when its last trials have ended; every "
+        "configuration has been tried, so it takes no more trials"
+    )
+    assert last.heartbeat()["decision"] == "continue"
+
+
 def patched(service: Api, name: str, max_trials: int, status: int = 200) -> Any:
     path = f"/v1/experiments/{name}"
     response = service.http.patch(path, json={"limits": {"max_trials": max_trials}})

@@ -51,6 +51,17 @@ def test_a_report_under_the_number_of_the_one_before_is_refused_if_its_metrics_d
     assert held.shown()["values"] == {"accuracy": 0.5}
 
 
+def test_an_older_report_that_is_sent_again_with_other_metrics_is_answered_and_dropped(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    for accuracy in (0.5, 0.6):
+        held.report(accuracy=accuracy)
+    held.sequence = 0
+    assert held.report(accuracy=0.99)["decision"] == "continue"
+    stored = service.get(f"/v1/trials/{held.trial}/reports")["items"]
+    assert [one["metrics"] for one in stored] == [{"accuracy": 0.5}, {"accuracy": 0.6}]
+
+
 def test_a_late_repeat_does_not_add_a_dropped_checkpoint_again(service: Api) -> None:
     """Its directory is removed by then; the trial resumes from the newest one."""
     name = service.create()["name"]
