@@ -216,17 +216,14 @@ def _why_still_over(
     if end.reason is EndReason.TOO_MANY_FAILURES and (
         helpful := limits_after_failures(session, experiment, before, now)
     ):
-        advice = f"; to continue it, set {helpful}"
+        advice = f"; to continue it, set {helpful}{also}"
     return _StillOver(end.reason, end.detail, f"{end.reason}: {end.detail}{advice}")
 
 
 def _also(experiment: ExperimentRow, reason: EndReason) -> str:
     """Where another limit has been passed than the one that ended the experiment, both must be moved together."""
-    return (
-        ""
-        if reason == experiment.end_reason
-        else f", together with {REVIVED_BY[EndReason(str(experiment.end_reason))]}"
-    )
+    own = EndReason(str(experiment.end_reason))
+    return "" if reason is own else f", together with {REVIVED_BY[own]}"
 
 
 def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
