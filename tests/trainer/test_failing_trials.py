@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer.conftest import OOM_COUNTER, USER_CODE, Add, failure_in_new_processes, free_the_cluster
 from tests.trainer.fake_service import FakeService
-from trainer.wire import FailureKind, Outcome
+from trainer.wire import Decision, FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -200,3 +200,19 @@ def test_a_process_that_is_killed_by_the_signal_of_a_crash_is_lost(
 ) -> None:
     _, error = failure_in_new_processes(service, lambda: add("be_killed", trainer=crashes))
     assert error.kind == FailureKind.LOST
+
+
+def test_before_a_hanging_function_is_killed_the_log_of_each_rank_says_where_it_is(
+    service: FakeService, add: Add
+) -> None:
+    trial = add("ignore_everything", kill_after_seconds=8.0)
+    begun = "in ignore_everything"
+    service.wait_for(lambda: all(begun in service.log(trial, rank) for rank in (0, 1)), what="both stacks")
+    for rank in (0, 1):
+        said = service.log(trial, rank)
+        why = "is killed when it has run for 8 s; its training function is here (most recent call last):"
+        assert f"rank {rank} {why}\n  File " in said
+        assert "in ignore_everything\n    time.sleep(0.05)\n" in said
+        assert "thread_runner" not in said
+    service.order(trial, Decision.KILL)
+    assert service.finished(trial).outcome == Outcome.STOPPED

@@ -268,22 +268,6 @@ def test_a_stop_that_is_ignored_ends_in_a_kill_after_the_grace_period(
     assert service.finished(trial).outcome == Outcome.STOPPED
 
 
-def test_before_a_hanging_function_is_killed_the_log_of_each_rank_says_where_it_is(
-    service: FakeService, add: Add
-) -> None:
-    trial = add("ignore_everything", kill_after_seconds=8.0)
-    begun = "in ignore_everything"
-    service.wait_for(lambda: all(begun in service.log(trial, rank) for rank in (0, 1)), what="both stacks")
-    for rank in (0, 1):
-        said = service.log(trial, rank)
-        why = "is killed when it has run for 8 s; its training function is here (most recent call last):"
-        assert f"rank {rank} {why}\n  File " in said
-        assert "in ignore_everything\n    time.sleep(0.05)\n" in said
-        assert "thread_runner" not in said
-    service.order(trial, Decision.KILL)
-    assert service.finished(trial).outcome == Outcome.STOPPED
-
-
 def test_a_kill_ends_the_workers_immediately_and_the_slot_continues(
     service: FakeService, add: Add, record: Path
 ) -> None:
