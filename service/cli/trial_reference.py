@@ -10,12 +10,12 @@ _NUMBERED = re.compile("(.+)#([0-9]{1,9})", re.DOTALL)
 
 
 def is_trial(text: str) -> bool:
-    """As opposed to the name of an experiment, which may begin with `t-`, too, but has no `#`."""
+    """An experiment's name may begin with `t-`, too, but has no `#`."""
     return bool(_ID.fullmatch(text) or _NUMBERED.fullmatch(text))
 
 
 def check_trial(text: str) -> str:
-    """Raises BadArgument for what is no trial, as the name of an experiment."""
+    """Raises BadArgument for what is no trial, such as the name of an experiment."""
     if not is_trial(text):
         raise BadArgument(
             f"{text!r} must be a trial: its id (t-…), or NAME#NUMBER; `paceline show NAME` lists an experiment's trials"
@@ -24,7 +24,7 @@ def check_trial(text: str) -> str:
 
 
 def trial_id(client: Client, text: str) -> str:
-    """Of what `is_trial`. Raises BadArgument if the experiment has no trial with the number."""
+    """The id of a trial, for which `is_trial` holds. Raises BadArgument if no trial has the number."""
     numbered = _NUMBERED.fullmatch(text)
     if numbered is None:
         return text

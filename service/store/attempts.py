@@ -18,6 +18,13 @@ from trainer.wire import Failure, FailureKind, Outcome
 _IS_LAST = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow.attempt_count)
 
 
+def running_since(session: Session, trial_ids: Collection[str]) -> dict[str, datetime]:
+    """When the attempts that have not ended were claimed, by their trials."""
+    query = select(AttemptRow.trial_id, AttemptRow.started_at)
+    living = query.where(AttemptRow.trial_id.in_(trial_ids), AttemptRow.ended_at.is_(None))
+    return dict(session.execute(living).all())
+
+
 def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
     query = select(AttemptRow).where(AttemptRow.lease_digest == token_digest(token))
     return session.scalar(query.execution_options(populate_existing=True))

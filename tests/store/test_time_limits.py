@@ -50,8 +50,9 @@ def test_a_trial_over_its_time_limit_stops_at_a_report(context: Context) -> None
 
 def test_a_trial_that_leaves_at_no_report_is_killed_after_a_longer_time(context: Context) -> None:
     limits = {"max_trials": 3, "max_trial_seconds": 60, "kill_trial_after_seconds": 90}
-    held = an_assignment(context, limits=limits)
-    assert held.kill_after_seconds == 90
+    held = an_assignment(context, limits=limits, failures={"report_timeout_seconds": 70})
+    assert (held.kill_after_seconds, held.report_timeout_seconds) == (90, 70)
+    assert held.max_log_bytes == context.settings.max_log_bytes
     beat(context, held, 61)
     assert enforce_time_limits(context) == 1
     let_pass(context, 30)

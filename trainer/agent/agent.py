@@ -225,7 +225,7 @@ class Agent:
         while not stopping.wait(self._tick_seconds()):
             self._lost |= self._pool.refresh()
             if self._pool.take_losses():
-                self._storage_probe.check_now(self._pool.bytes_without_room)
+                self._storage_probe.check_now(self._pool.take_bytes_without_room())
             self._pool.close_idle(self._idle_seconds)
             for assignment in self._pool.leases_to_extend():
                 self._calls.submit(self._pending(assignment).extend_lease)

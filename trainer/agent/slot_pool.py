@@ -129,12 +129,17 @@ class SlotPool:
         self._drain_check_at = 0.0
         self._orphan_search_at = self._orphan_search_until = 0.0
         self._has_losses = False
-        self.bytes_without_room: int | None = None
+        self._bytes_without_room: int | None = None
         self.slots: dict[str, PooledSlot] = {}
 
     def take_losses(self) -> bool:
         """Whether slots have died or have reported attempts as lost since the last call."""
         found, self._has_losses = self._has_losses, False
+        return found
+
+    def take_bytes_without_room(self) -> int | None:
+        """The size of the largest checkpoint since the last call for which the storage had no room."""
+        found, self._bytes_without_room = self._bytes_without_room, None
         return found
 
     def adopt(self) -> None:
@@ -204,7 +209,9 @@ class SlotPool:
         slot.is_closing = status["closing"]
         lost_count = status.get("lost_count", 0)  # as above
         if lost_count > slot.lost_count:
-            self._has_losses, self.bytes_without_room = True, status.get("bytes_without_room")  # as above
+            self._has_losses = True
+            if (size := status.get("bytes_without_room")) is not None:  # as above
+                self._bytes_without_room = max(size, self._bytes_without_room or 0)
         slot.lost_count = lost_count
 
     def _remove_dead(self, slot: PooledSlot, how: str) -> dict[AttemptId, bool]:

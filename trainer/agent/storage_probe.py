@@ -14,6 +14,11 @@ PROBE_SECONDS = 20.0
 RETRY_SECONDS = 3.0
 """The pause after a probe that has failed."""
 
+GIGABYTE = 10**9
+
+ROOM_SECONDS = 900.0
+"""How long a storage without room for a checkpoint gets no trial, unless it has room before."""
+
 ANSWER_SECONDS = 20.0
 """A storage that has not answered for so long counts as unreachable."""
 
@@ -36,7 +41,7 @@ class StorageProbe(threading.Thread):
         self._wanted = threading.Event()
         self._asked_count = self._answered_count = 0
         self._is_kept = False
-        self._required_bytes = 0
+        self._wanted_room: tuple[int, float] | None = None
 
     def set_location(self, location: str | None) -> None:
         """The storage as the service names it. Repeated calls are cheap; without a location nothing is probed."""
@@ -53,9 +58,11 @@ class StorageProbe(threading.Thread):
     def check_now(self, required_bytes: int | None = None) -> None:
         """Something was lost, perhaps because the storage is away: probe it without a pause.
 
-        `required_bytes`: of a checkpoint for which it had no room. It cannot be used until it has so much.
+        `required_bytes`: of a checkpoint for which it had no room. It cannot be used until it has so much, or for
+        ROOM_SECONDS: other experiments may save less, and one that never fits fails by its losses.
         """
-        self._required_bytes = required_bytes or self._required_bytes
+        if required_bytes is not None:
+            self._wanted_room = (required_bytes, time.monotonic() + ROOM_SECONDS)
         self._asked_count += 1
         self._wanted.set()
 
@@ -95,20 +102,23 @@ class StorageProbe(threading.Thread):
                     "mounted, mount it again; if the storage was emptied on purpose, restart the agent"
                 )
             _write(storage, file)
+            missing_room = self._missing_room(location)
         except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
             return _cannot_be_written(location, error)
         self._is_kept = location == self._location
-        return self._why_no_room(location)
+        return missing_room
 
-    def _why_no_room(self, location: str) -> str | None:
-        """Only a file system says how much room it has."""
+    def _missing_room(self, location: str) -> str | None:
+        """Why a checkpoint would have no room again. Only a file system says how much it has."""
         storage, folder = FileSystem.from_uri(location)
-        if not self._required_bytes or not isinstance(storage, LocalFileSystem):
+        wanted = self._wanted_room
+        if wanted is None or not isinstance(storage, LocalFileSystem):
             return None
-        free, required = shutil.disk_usage(folder).free, self._required_bytes
-        if free < required:
-            return f"{location} has {free / 1e6:.3g} MB free, and a checkpoint of {required / 1e6:.3g} MB had no room"
-        self._required_bytes = 0
+        free, (required, until) = shutil.disk_usage(folder).free, wanted
+        if free < required and time.monotonic() < until:
+            return f"{location} has {_size(free)} free, and a checkpoint of {_size(required)} had no room"
+        if self._wanted_room is wanted:  # no other loss has come meanwhile
+            self._wanted_room = None
         return None
 
 
@@ -132,6 +142,10 @@ def _write(storage: FileSystem, file: str) -> None:
     storage.create_dir(str(PurePosixPath(file).parent), recursive=True)
     with storage.open_output_stream(file) as stream:
         stream.write(b"paceline")
+
+
+def _size(count: int) -> str:
+    return f"{count / GIGABYTE:.3g} GB" if count >= GIGABYTE else f"{count / 1e6:.3g} MB"
 
 
 def _cannot_be_written(location: str, error: Exception) -> str:

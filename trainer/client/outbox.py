@@ -231,7 +231,8 @@ class ReportOutbox(Outbox):
         if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):
             # One bad report must not cost the others.
             for report in body["reports"]:
-                self._send(self._path, {**body, "reports": [report]})
+                if not (self._has_lost_reports or self._closed.is_set()):
+                    self._send(self._path, {**body, "reports": [report]})
             return
         super()._on_refusal(body, refused)
         if isinstance(refused, ServiceFailed):

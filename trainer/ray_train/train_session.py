@@ -179,9 +179,9 @@ def waiting_report() -> int | None:
 
 
 def training_thread() -> int | None:
-    """The identity of the thread that runs the training function; None before it has started."""
+    """The identity of the thread that runs the training function; None before it has started, and after its end."""
     thread = ray_context.get_train_context().execution_context.training_thread_runner._thread  # noqa: SLF001
-    return None if thread is None else thread.ident
+    return thread.ident if thread is not None and thread.is_alive() else None
 
 
 def mark_training_done() -> None:

@@ -250,9 +250,9 @@ class AttemptExecutor:
         self.attempt = None  # messages of this attempt come too late from now on
         following = None
         if outcome is not None:
-            self.lost_count += outcome.is_lost
-            if outcome.failure is not None and (size := outcome.failure.bytes_without_room) is not None:
-                self.bytes_without_room = size * attempt.ranks.world_size
+            if outcome.is_lost:
+                self.bytes_without_room = attempt.ranks.bytes_without_room  # before the count, by which it is read
+                self.lost_count += 1
             # After a loss the agent looks at the storage first: the next trial might be lost, too.
             following = attempt.finish(outcome, wants_next=not (self._state.takes_no_more or outcome.is_lost))
         if following is None:  # a new assignment waits until Ray has shut the run down

@@ -7,8 +7,11 @@ import traceback
 from itertools import dropwhile
 
 from trainer.ray_train.train_session import training_thread, world
+from trainer.worker.user_code import call, find_function
 
 logger = logging.getLogger("paceline")
+
+CALLS_USER_CODE = (find_function.__name__, call.__name__)
 
 
 def log_function_stack(why: str) -> None:
@@ -17,15 +20,20 @@ def log_function_stack(why: str) -> None:
     Nothing is said of a function that has returned. Native code that holds the GIL lets no other thread run.
     """
     thread = training_thread()
-    frame = None if thread is None else sys._current_frames().get(thread)  # noqa: SLF001 - documented, and in no other way
-    if frame is not None:
+    frame = None if thread is None else sys._current_frames().get(thread)  # noqa: SLF001 - documented, and the only way
+    frames = [] if frame is None else _user_frames(traceback.extract_stack(frame))
+    if frames:
         rank, _ = world()
-        stack = "".join(traceback.format_list(_user_frames(traceback.extract_stack(frame))))
+        stack = "".join(traceback.format_list(frames))
         logger.warning("rank %d %s; its training function is here (most recent call last):\n%s", rank, why, stack)
 
 
 def _user_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """Without those of Paceline, and of Ray's thread above it."""
+    """Those below the import or the call of the user's function, without the frames of Paceline."""
     ours = os.path.dirname(os.path.dirname(log_function_stack.__code__.co_filename)) + os.sep  # noqa: PTH120
-    within = dropwhile(lambda frame: not frame.filename.startswith(ours), frames)
+
+    def calls_user(frame: traceback.FrameSummary) -> bool:
+        return frame.filename.startswith(ours) and frame.name in CALLS_USER_CODE
+
+    within = dropwhile(lambda frame: not calls_user(frame), frames)
     return [frame for frame in within if not frame.filename.startswith((ours, "<frozen importlib"))]

@@ -260,15 +260,18 @@ class RankSession:
 
     def _leave_folders(self) -> str | None:
         """Returns why the process cannot be used again, or None. The outcome of the trial does not depend on it."""
-        try:
-            if self._folder_lock is not None:
-                os.close(self._folder_lock)
-            self._scratch.remove()
-            if self._working_directory is not None:
-                self._working_directory.leave()
-        except OSError as error:  # as if the function has closed descriptors that are not its own
-            return f"its folders cannot be left: {error}"
-        return None
+        steps: list[Callable[[], object]] = [self._scratch.remove]
+        if self._working_directory is not None:
+            steps.append(self._working_directory.leave)
+        if self._folder_lock is not None:
+            steps.append(partial(os.close, self._folder_lock))
+        reason = None
+        for step in steps:
+            try:
+                step()
+            except OSError as error:  # such as where the function has closed descriptors that are not its own
+                reason = f"its folders cannot be left: {error}"
+        return reason
 
     def _started(self, logs: LogTail) -> WorkerStarted:
         runtime = ray.get_runtime_context()

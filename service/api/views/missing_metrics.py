@@ -25,11 +25,8 @@ def missing_metrics(
     lacking = [key for key, names in missing.items() if names]
     reported = _newest_reports(session, [running[key][0] for key in lacking]) if lacking else {}
     # A name that is reported without a finite number is not missing.
-    return {
-        key: _sentence(missing[key], number, names)
-        for key, (number, names) in reported.items()
-        if not {*missing[key]} & {*names}
-    }
+    wanted = {key: [name for name in missing[key] if name not in names] for key, (_, names) in reported.items()}
+    return {key: _sentence(wanted[key], *one) for key, one in reported.items() if wanted[key]}
 
 
 def _running_with_reports(session: Session, experiment_ids: Sequence[str]) -> dict[str, list[TrialRow]]:
@@ -61,4 +58,4 @@ def _newest_reports(session: Session, trials: Sequence[TrialRow]) -> dict[str, t
 
 def _sentence(missing: Sequence[str], number: int, reported: Sequence[str]) -> str:
     has = listed(reported) or "no metric"
-    return f"no report so far has {listed(missing)}; the newest report of trial {number} has {has}"
+    return f"no report so far has a number for {listed(missing)}; the newest report of trial {number} has {has}"

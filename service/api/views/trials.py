@@ -14,7 +14,7 @@ from service.api.views.costs import CostView
 from service.api.views.rows import RowView, View
 from service.operations.attempts.attempt_cost import cost_of
 from service.runtime.caches.experiment_caches import spec_of
-from service.store.attempts import attempts_of
+from service.store.attempts import attempts_of, running_since
 from service.store.checkpoints.checkpoints import bytes_of_trials
 from service.store.early_stopping.history import stored_bracket_of
 from service.store.sql.database import database_now
@@ -95,6 +95,8 @@ class TrialView(View):
     """when it was created"""
     started_at: datetime | None
     """when its first attempt started"""
+    running_since: datetime | None
+    """when its present attempt started; null unless it runs"""
     ended_at: datetime | None
     """when it ended"""
     cost: CostView | None
@@ -102,7 +104,12 @@ class TrialView(View):
 
     @classmethod
     def of(
-        cls, experiment: ExperimentRow, row: TrialRow, checkpoint: CheckpointRow | None, checkpoint_bytes: int | None
+        cls,
+        experiment: ExperimentRow,
+        row: TrialRow,
+        checkpoint: CheckpointRow | None,
+        checkpoint_bytes: int | None,
+        running_since: datetime | None,
     ) -> Self:
         values = objective_values(experiment, row)
         return cls(
@@ -128,6 +135,7 @@ class TrialView(View):
             checkpoint_bytes=checkpoint_bytes,
             created_at=row.created_at,
             started_at=row.started_at,
+            running_since=running_since,
             ended_at=row.ended_at,
             cost=CostView.of_sum(row.cost),
         )
@@ -192,8 +200,9 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
     spec, now = spec_of(experiment), database_now(session)
     scaling = spec.trainer.scaling
     size = bytes_of_trials(session, [row.id]).get(row.id, 0)
+    since = running_since(session, [row.id]).get(row.id)
     return TrialDetail(
-        **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id), size)),
+        **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id), size, since)),
         bracket=BracketView.of(spec.early_stopping, row),
         attempts=[
             AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now))
@@ -209,7 +218,11 @@ def trial_views(session: Session, rows: Sequence[TrialRow]) -> list[TrialView]:
     """In the order of `rows`, with one query for their checkpoints."""
     ids = [row.id for row in rows]
     checkpoints, sizes = newest_checkpoints(session, ids), bytes_of_trials(session, ids)
+    since = running_since(session, ids)
     experiments = {key: session.get_one(ExperimentRow, key) for key in {row.experiment_id for row in rows}}
     return [
-        TrialView.of(experiments[row.experiment_id], row, checkpoints.get(row.id), sizes.get(row.id, 0)) for row in rows
+        TrialView.of(
+            experiments[row.experiment_id], row, checkpoints.get(row.id), sizes.get(row.id, 0), since.get(row.id)
+        )
+        for row in rows
     ]

@@ -16,13 +16,16 @@ Json = dict[str, Any]
 
 @dataclass
 class Curve:
-    """A trial and its values of one metric, by step. `started_at` and `ended_at` are of its newest attempt."""
+    """A trial and its values of one metric, by step.
+
+    `ended_seconds` are those of its ended attempts, `running_since` is the start of the present one.
+    """
 
     number: int
     params: Json
     status: str = "queued"
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
+    ended_seconds: float | None = None
+    running_since: datetime | None = None
     points: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -31,15 +34,14 @@ class Curve:
         return None if step is None else (step, self.points[step])
 
     def seconds(self, now: datetime) -> float | None:
-        """How long its newest attempt has taken so far; None before the first one."""
-        return None if self.started_at is None else ((self.ended_at or now) - self.started_at).total_seconds()
+        """How long its attempts have taken so far; None before the first one."""
+        if self.running_since is None:
+            return self.ended_seconds
+        return (self.ended_seconds or 0.0) + max(0.0, (now - self.running_since).total_seconds())
 
     def set_status(self, status: str, at: datetime) -> None:
-        self.status = status
-        if status == "running":
-            self.started_at, self.ended_at = at, None
-        elif self.ended_at is None:
-            self.ended_at = at
+        self.status, self.ended_seconds = status, self.seconds(at)
+        self.running_since = at if status == "running" else None
 
 
 class Curves:

@@ -49,7 +49,7 @@ def _row(curve: Curve, scale: Scale | None, now: datetime) -> tuple[str, Text, s
     return (
         str(curve.number),
         Text(curve.status, style=colour),
-        "" if seconds is None else clock(max(0.0, seconds)),  # the service's clock may be ahead of this machine's
+        "" if seconds is None else clock(seconds),
         str(step),
         "" if value is None else f"{value:.6g}",
         Text(sparkline(curve.points, scale, CURVE_WIDTH) if scale else "", style=colour),

@@ -87,10 +87,11 @@ def _trial_row(one: Json, now: datetime) -> tuple[str, ...]:
 
 
 def _duration(one: Json, now: datetime) -> str:
-    """Of a running trial since its first attempt began, of another one what its attempts took."""
-    if one["status"] == "running" and one.get("started_at"):
-        return clock(max(0.0, (now - datetime.fromisoformat(one["started_at"])).total_seconds()))
-    return clock(cost_summary.held_seconds(one["cost"])) if one.get("cost") else ""
+    """What its attempts took, also the one that runs. Empty before the first one."""
+    ended = cost_summary.held_seconds(one["cost"]) if one.get("cost") else None
+    if (since := one.get("running_since")) is None:
+        return "" if ended is None else clock(ended)
+    return clock((ended or 0.0) + max(0.0, (now - datetime.fromisoformat(since)).total_seconds()))
 
 
 def reports(found: Iterable[Json]) -> RenderableType:

@@ -19,7 +19,8 @@ from service.store.attempts import attempts_of
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored
 from service.store.trials.ended_trials import ran_to_its_end
-from service.store.trials.trials import newest_checkpoint, reports_of
+from service.store.trials.param_generations import resume_point
+from service.store.trials.trials import reports_of
 from trainer.wire import Failure, FailureKind, Kind, Outcome, PhaseSeconds
 
 HOLDERS_CLOCK = 0.1
@@ -172,8 +173,8 @@ def _paused(leased: LeasedAttempt) -> Following:
     """A trial that was asked to pause. It continues immediately if a new rule does not pause it."""
     if leased.trial.paused_milestone is None:
         return Following(TrialStatus.QUEUED, RULE_CHANGED)
-    has_saved = newest_checkpoint(leased.session, leased.trial.id) is not None
-    reason = f"{leased.trial.stop_reason}{'' if has_saved else WITHOUT_CHECKPOINT}"
+    can_resume = resume_point(leased.session, leased.trial.id) is not None
+    reason = f"{leased.trial.stop_reason}{'' if can_resume else WITHOUT_CHECKPOINT}"
     return Following(STATUS_AFTER_STOP[StopCause.PAUSED], reason)
 
 

@@ -139,8 +139,9 @@ def _newest(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> Map
     reached = leased.session.get(ReportRow, (trial.id, last))
     if reached is None or reached.attempt == leased.attempt.number:
         return metrics
-    known = newest_values(leased.spec, trial)
-    return {name: value for name, value in metrics.items() if name not in known or number_in(metrics, name) is None}
+    known, objectives = newest_values(leased.spec, trial), {one.metric for one in leased.spec.objectives}
+    diverged = {name for name in objectives if number_in(metrics, name) is None}
+    return {name: value for name, value in metrics.items() if name not in known or name in diverged}
 
 
 def _compared_names(spec: ExperimentSpec) -> set[str]:

@@ -280,3 +280,14 @@ def test_paused_trials_continue_when_the_rule_is_removed(service: Api) -> None:
     assert (again.trial, again.assignment["resume"]) == (first.trial, {"uri": "/first-2", "step": 2})
     assert again.report(loss=0.3)["decision"] == "continue"
     assert second.report(loss=0.3)["decision"] == "continue"
+
+
+def test_a_member_that_has_only_its_donors_checkpoint_resumes_from_that_one(service: Api) -> None:
+    name = service.create(**a_population())["name"]
+    trainer = Trainer(
+        saves=lambda _number, step: step <= 2, loss=lambda number, step: [9, 1, 2, 3][number] - step / 100
+    )
+    trainer.train_all(service, name)
+    paused = [one["data"] for one in service.events(name) if one["kind"] == "trial.paused"]
+    assert {one["step"] for one in paused} == {2, 4}
+    assert not any("has saved no checkpoint" in one["reason"] for one in paused)

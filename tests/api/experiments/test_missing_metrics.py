@@ -19,7 +19,9 @@ def test_the_first_report_without_the_objective_tells(service: Api) -> None:
     assert held
     assert told(service, name) is None
     held.report(acc=0.5, loss=1.0)
-    assert told(service, name) == ("no report so far has accuracy; the newest report of trial 0 has acc, loss")
+    assert told(service, name) == (
+        "no report so far has a number for accuracy; the newest report of trial 0 has acc, loss"
+    )
     other = service.ask(name)
     assert other
     other.report(accuracy=0.5)
@@ -31,7 +33,9 @@ def test_a_later_report_with_it_takes_it_back(service: Api) -> None:
     held = service.ask(name)
     assert held
     held.report()
-    assert told(service, name) == "no report so far has accuracy; the newest report of trial 0 has no metric"
+    assert (
+        told(service, name) == "no report so far has a number for accuracy; the newest report of trial 0 has no metric"
+    )
     held.report(accuracy=0.5)
     held.report(loss=0.5)
     assert told(service, name) is None
@@ -43,7 +47,7 @@ def test_constraints_and_all_objectives_count(service: Api) -> None:
     held = service.ask(name)
     assert held
     held.report(loss=0.5, speed=3)
-    expected = "no report so far has size, latency; the newest report of trial 0 has loss, speed"
+    expected = "no report so far has a number for size, latency; the newest report of trial 0 has loss, speed"
     assert told(service, name) == expected
     [listed] = [one for one in service.get("/v1/experiments?limit=1000")["items"] if one["name"] == name]
     assert listed["missing_metrics"] == expected
@@ -64,3 +68,13 @@ def test_nothing_is_told_of_ended_trials(service: Api) -> None:
     held.report(acc=0.5)
     held.finish()
     assert told(service, name) is None
+
+
+def test_a_metric_that_is_no_number_hides_no_other(service: Api) -> None:
+    constraints = [{"metric": metric, "max": 1} for metric in ("latency", "size")]
+    name = service.create(constraints=constraints)["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=0.5, latency="NaN")
+    expected = "no report so far has a number for size; the newest report of trial 0 has accuracy, latency"
+    assert told(service, name) == expected

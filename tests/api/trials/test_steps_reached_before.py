@@ -104,3 +104,17 @@ def test_a_repeated_step_that_diverges_before_the_newest_one_fails_the_trial(ser
     assert held.report(epoch=0, accuracy="NaN")["decision"] == "stop"
     held.finish("stopped")
     assert held.shown()["failure_kind"] == "diverged"
+
+
+def test_a_constraint_that_is_no_number_before_the_newest_step_does_not_hide_the_known_one(service: Api) -> None:
+    constraints = [{"metric": "latency", "max": 5}]
+    name = service.create(constraints=constraints, **BY_EPOCH)["name"]
+    first = given(service, name)
+    first.report(epoch=4, accuracy=0.9, latency=1)
+    first.fail("lost", "its node is gone")
+    second = given(service, name)
+    second.report(epoch=1, accuracy=0.1, latency="NaN")
+    second.report(epoch=4, accuracy=0.9, latency=1)
+    second.finish()
+    shown = second.shown()
+    assert (shown["status"], shown["feasible"], shown["value"]) == ("completed", True, 0.9)

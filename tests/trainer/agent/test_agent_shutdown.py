@@ -33,7 +33,6 @@ class NoSlots:
         self.prestart = NoPrestart()
         self._error = error
         self.has_losses = False
-        self.bytes_without_room: int | None = None
 
     def should_wait(self, _assignment: dict[str, Any], _since: float) -> bool:
         self.asked.set()
@@ -53,6 +52,9 @@ class NoSlots:
     def take_losses(self) -> bool:
         found, self.has_losses = self.has_losses, False
         return found
+
+    def take_bytes_without_room(self) -> None:
+        return None
 
     def leases_to_extend(self) -> list[Any]:
         return []

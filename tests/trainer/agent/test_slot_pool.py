@@ -59,6 +59,18 @@ def test_an_idle_slot_that_still_removes_checkpoints_is_not_closed(monkeypatch: 
     assert closed[1:] == ["removing", "done"]
 
 
+def test_the_largest_checkpoint_without_room_is_told_once() -> None:
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
+    for size in (8, 9, None):
+        status = {**STARTING, "starting": False, "lost_count": 1, "bytes_without_room": size}
+        pool._apply_status(pooled(f"slot-{size}"), status)
+    assert pool.take_losses()
+    assert [pool.take_bytes_without_room(), pool.take_bytes_without_room()] == [9, None]
+    slot = pooled()
+    pool._apply_status(slot, {**STARTING, "lost_count": 0, "bytes_without_room": 8})
+    assert (pool.take_losses(), pool.take_bytes_without_room()) == (False, None)
+
+
 def test_the_slots_of_an_agent_whose_name_begins_alike_are_not_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["slot.gpu.0a1b2c3d", "slot.gpu.2.0a1b2c3d", "slot.gpu.example.0a1b2c3d", "slot.gpu2.0a1b2c3d"]
     monkeypatch.setattr(cluster, "list_named_actors", lambda: names)

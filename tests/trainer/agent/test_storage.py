@@ -81,6 +81,19 @@ def test_a_storage_without_room_for_a_checkpoint_is_unusable_until_it_has_room(
     assert probe.error is None
 
 
+def test_a_storage_without_room_is_tried_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other experiments may save less; and one whose checkpoints never fit has to fail."""
+    monkeypatch.setattr(storage_probe, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(storage_probe, "ROOM_SECONDS", 0.0)
+    probe = StorageProbe("here")
+    probe.set_location(str(tmp_path))
+    probe.start()
+    probe.await_first(SECONDS)
+    probe.check_now(10**20)
+    until(lambda: probe.is_settled, "it has been probed")
+    assert probe.error is None
+
+
 def test_a_storage_is_probed_without_a_pause_after_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_probe, "PROBE_SECONDS", float(SECONDS * 10))
     monkeypatch.setattr(storage_probe, "RETRY_SECONDS", 0.02)

@@ -112,6 +112,30 @@ def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeSer
     outbox.join()
 
 
+def test_of_reports_that_are_tried_one_by_one_none_follows_one_that_is_lost(
+    monkeypatch: pytest.MonkeyPatch, service: FakeService, trial: str
+) -> None:
+    tried: list[list[int]] = []
+
+    def post(_path: str, body: dict[str, Any]) -> None:
+        sequences = [report["sequence"] for report in body["reports"]]
+        tried.append(sequences)
+        if len(sequences) > 1:
+            raise CallRefused(422, "invalid", "no", {})
+        if sequences == [1]:
+            raise ServiceFailed(500, "about:blank", "no")
+
+    outbox = report_outbox(service, trial)
+    monkeypatch.setattr(outbox._client, "post", post)
+    for sequence in range(4):
+        outbox.put(sequence, {"loss": 1}, SavedCheckpoint("s3://c", 7))
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert tried == [[0, 1, 2, 3], [0], [1]]
+    outbox.close()
+    outbox.join()
+
+
 def test_an_unexpected_error_ends_the_delivery_and_is_reported(service: FakeService, trial: str) -> None:
     def deaf(*_decision: object) -> None:
         raise RuntimeError("the loop is closed")

@@ -51,14 +51,14 @@ def test_a_trial_that_runs_without_a_report_shows_for_how_long(curves: Curves) -
     assert row.split() == ["0", "running", "1:05", "lr=0.1"]
 
 
-def test_the_time_is_that_of_the_newest_attempt_and_ends_with_it(curves: Curves) -> None:
+def test_the_time_is_that_of_all_attempts_without_the_waits_between_them(curves: Curves) -> None:
     create(curves, 0, 0.5)
     add(curves, "trial.queued", "t-0", after=50, number=0)
     add(curves, "trial.running", "t-0", after=100, number=0)
-    assert shown(curves, after=110)[1].split()[:3] == ["0", "running", "0:10"]
+    assert shown(curves, after=110)[1].split()[:3] == ["0", "running", "1:00"]
     add(curves, "trial.paused", "t-0", after=120, number=0)
     add(curves, "trial.pruned", "t-0", after=900, number=0)
-    assert shown(curves, after=1000)[1].split()[:3] == ["0", "pruned", "0:20"]
+    assert shown(curves, after=1000)[1].split()[:3] == ["0", "pruned", "1:10"]
 
 
 @pytest.mark.parametrize(("maximize", "order"), [(False, ["3", "1", "2", "0"]), (True, ["3", "0", "2", "1"])])

@@ -75,7 +75,7 @@ def test_an_experiment_whose_reports_lack_the_objective_says_so(run: Run, projec
     report = {"reports": [{"sequence": 0, "metrics": {"val_loss": 0.5}}]}
     lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
     httpx.post(f"{url}/v1/trials/{asked['trial']}/reports", json=report, headers=lease).raise_for_status()
-    missing = "no report so far has loss; the newest report of trial 0 has val_loss"
+    missing = "no report so far has a number for loss; the newest report of trial 0 has val_loss"
     assert missing in run("show", name).out
     assert missing in status_line(httpx.get(f"{url}/v1/experiments/{name}").json(), TrialProgress("loss"))
 

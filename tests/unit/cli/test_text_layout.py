@@ -49,8 +49,9 @@ def test_a_column_without_content_is_left_out(
 @pytest.mark.parametrize(
     ("changes", "time"),
     [
-        ({"started_at": "2026-01-01T11:00:55Z"}, "1:01:05"),
-        ({"started_at": "2026-01-01T12:02:01Z"}, "0:00"),
+        ({"running_since": "2026-01-01T11:00:55Z"}, "1:01:05"),
+        ({"running_since": "2026-01-01T12:02:01Z"}, "0:00"),
+        ({"running_since": "2026-01-01T12:01:50Z", "cost": {"training_seconds": 61}}, "1:11"),
         ({"status": "pruned", "cost": {"waiting_seconds": 900, "starting_seconds": 2, "training_seconds": 61}}, "1:03"),
     ],
 )

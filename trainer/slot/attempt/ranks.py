@@ -74,6 +74,12 @@ class Ranks:
         """Those of the ranks, the first one first. Of a rank that has failed in the background, that failure."""
         return dict(self._failures)
 
+    @property
+    def bytes_without_room(self) -> int | None:
+        """The size of the checkpoint for which the storage had no room, as far as the ranks know it."""
+        sizes = [one.bytes_without_room for one in self._failures.values() if one.bytes_without_room is not None]
+        return sum(sizes) if sizes else None
+
     def add_background_failure(self, rank: int, failure: Failure) -> None:
         """Of an upload of the rank, whose function may still train. Its end says less."""
         self._failures.setdefault(rank, failure)

@@ -12,6 +12,9 @@ from trainer.worker.function_stack import log_function_stack
 STACK_SECONDS = 5.0
 """How long before the workers are killed the log gets the stacks of their training functions."""
 
+SILENCE_STACK_SECONDS = 30.0
+"""The same, where no report has come: the service counts from the claim, which is before the slot may have started."""
+
 
 class TimeLimits:
     """`leave(reason)` is called when the attempt is to leave at its next report, `kill()` when its workers are killed.
@@ -37,19 +40,19 @@ class TimeLimits:
         """The service takes the lease away when none has come for long; nothing reaches the log after that."""
         if limit := self._assignment.report_timeout_seconds:
             why = f"is killed if the trial does not report for {limit:g} s"
-            self._log_stacks_before("report timeout", limit, why, self._timers.restart)
+            self._log_stacks("report timeout", max(limit - SILENCE_STACK_SECONDS, limit / 2), why, self._timers.restart)
 
     def function_began(self) -> None:
         if limit := self._assignment.max_seconds:
             self._timers.start("time limit", limit, self._leave, f"it has run for {limit:g} seconds")
         if limit := self._assignment.kill_after_seconds:
             self._timers.start("kill", limit, self._kill)
-            self._log_stacks_before("kill", limit, f"is killed when it has run for {limit:g} s")
+            self._log_stacks("kill", _before(limit), f"is killed when it has run for {limit:g} s")
 
     def asked_to_stop(self) -> None:
         limit = self._assignment.stop_grace_seconds
         self._timers.start("grace period", limit, self._kill)
-        self._log_stacks_before("grace period", limit, f"is killed if it does not stop within {limit:g} s")
+        self._log_stacks("grace period", _before(limit), f"is killed if it does not stop within {limit:g} s")
 
     def drain(self, seconds: float, end: Callable[[], object]) -> None:
         self._timers.start("drain", seconds, end)
@@ -57,10 +60,12 @@ class TimeLimits:
     def cancel_all(self) -> None:
         self._timers.cancel_all()
 
-    def _log_stacks_before(
-        self, event: str, seconds: float, why: str, begin: Callable[..., None] | None = None
-    ) -> None:
-        """Of a command there is nothing to see in the worker's process."""
+    def _log_stacks(self, event: str, after: float, why: str, begin: Callable[..., None] | None = None) -> None:
+        """Have each rank log where its function is. Of a command there is nothing to see in the worker's process."""
         if self._assignment.trainer.command is None:
-            begin, due = begin or self._timers.start, max(seconds - STACK_SECONDS, seconds / 2)
-            begin(f"stacks: {event}", due, self._runner.call_in_workers, partial(log_function_stack, why))
+            begin = begin or self._timers.start
+            begin(f"stacks: {event}", after, self._runner.call_in_workers, partial(log_function_stack, why))
+
+
+def _before(limit: float) -> float:
+    return max(limit - STACK_SECONDS, limit / 2)

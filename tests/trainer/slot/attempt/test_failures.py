@@ -19,6 +19,7 @@ from ray.exceptions import (
 from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
+from trainer.slot.attempt.ranks import Ranks
 from trainer.slot.attempt.ray_failures import classify, to_json
 from trainer.worker.failures import (
     CANNOT_START,
@@ -226,6 +227,16 @@ def test_a_worker_group_that_gets_no_resources_is_not_a_loss(name: str) -> None:
     failure = classified(type(name, (Exception,), {})("too slow"), workers="2 workers x 1 GPU")
     assert failure.kind == "preempted"
     assert failure.message.startswith("the resources of 2 workers x 1 GPU did not become free")
+
+
+def test_the_room_that_is_missing_is_that_of_the_ranks_that_save() -> None:
+    ranks = Ranks(8)
+    assert ranks.bytes_without_room is None
+    ranks.add_background_failure(0, Failure(LOST, "no room", bytes_without_room=5))
+    ranks.add_background_failure(1, Failure(LOST, "the other has failed"))
+    assert ranks.bytes_without_room == 5
+    ranks.add_background_failure(2, Failure(LOST, "no room", bytes_without_room=7))
+    assert ranks.bytes_without_room == 12
 
 
 @pytest.mark.parametrize(("code", "known"), [(errno.ENOSPC, 5), (errno.EDQUOT, 5), (errno.EACCES, None)])
