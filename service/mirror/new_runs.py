@@ -19,12 +19,20 @@ MIN_DIGITS = 2
 
 @dataclass(frozen=True)
 class NewRun:
-    """`key` are the tags that identify the run in MLflow. A None means that the run does not have the tag."""
+    """`key` are the tags by which MLflow is searched. A None means that the run does not have the tag.
+
+    `identity` are the tags that never change: a run without one of them is not Paceline's.
+    """
 
     name: str
     key: Mapping[str, str | None]
+    identity: Mapping[str, str]
     tags: dict[str, str]
     params: dict[str, str]
+
+    @property
+    def created_tags(self) -> dict[str, str]:
+        return self.tags | {tag: value for tag, value in self.key.items() if value is not None}
 
 
 def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
@@ -62,6 +70,7 @@ def experiment_run(experiment: ExperimentRow) -> NewRun:
     return NewRun(
         parent_run_name(experiment),
         {EXPERIMENT_TAG: experiment.id},
+        mlflow_limits.texts(_source(experiment)),
         mlflow_limits.texts(tags),
         mlflow_limits.texts(_experiment_params(spec), mlflow_limits.PARAM_LENGTH),
     )
@@ -73,9 +82,8 @@ def trial_run(
     """Return the run of a trial, or of one of its generations. The first generation's looks like a trial's only run."""
     later = generation if generation is not None and generation.number else None
     number = str(later.number) if later else None
-    tags = {
+    identity = {
         **_source(experiment),
-        PARENT_TAG: parent_run_id,
         TRIAL_TAG: trial.id,
         "paceline.trial": trial.number,
         "paceline.origin": trial.origin,
@@ -89,7 +97,8 @@ def trial_run(
     return NewRun(
         f"trial {trial.number:0{_digits(experiment)}d}" + (f", generation {number}" if later else ""),
         {TRIAL_TAG: trial.id, GENERATION_TAG: number},
-        mlflow_limits.texts(tags),
+        mlflow_limits.texts(identity),
+        mlflow_limits.texts({**identity, PARENT_TAG: parent_run_id}),
         mlflow_limits.texts(params, mlflow_limits.PARAM_LENGTH),
     )
 

@@ -14,6 +14,7 @@ from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
+from service.mirror.found_runs import is_own, is_untouched, written_to_first
 from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
 from service.mirror.new_runs import EXPERIMENT_TAG, PARENT_TAG, TRIAL_TAG, NewRun, experiment_tags
@@ -75,26 +76,26 @@ class TrackingClient:
         )
 
     def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
-        """Return the run with `new`'s key, creating it if needed. `write` adds its parameters.
+        """Return Paceline's run with `new`'s key, creating it if needed. `write` adds its parameters.
 
-        Of several runs, which MLflow has if it created one after the client had stopped waiting, the others are
+        Of several runs, which MLflow has if it created one after the client had stopped waiting, the unused ones are
         deleted.
         """
         with self._translated_errors():
-            found = self._runs_with_key(mlflow_experiment_id, new)
+            found = self._own_runs(mlflow_experiment_id, new)
             if not found:
                 return EnsuredRun(self._create_run(mlflow_experiment_id, new, started_at), True, new.params)
-            kept = min(found, key=_written_to_first)
-            self._delete_others(found, kept.info.run_id)
+            kept = min(found, key=written_to_first)
+            self._delete_unused(found, new, kept.info.run_id)
         missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
         return EnsuredRun(str(kept.info.run_id), False, missing)
 
     def delete_duplicates(self, mlflow_experiment_id: str, new: NewRun, run_id: str) -> None:
-        """Delete the other runs with `new`'s key, unless the run to keep is deleted itself."""
+        """Delete Paceline's unused runs with `new`'s key, unless the run to keep is deleted itself."""
         with self._translated_errors():
-            found = self._runs_with_key(mlflow_experiment_id, new)
+            found = self._own_runs(mlflow_experiment_id, new)
             if any(run.info.run_id == run_id for run in found):
-                self._delete_others(found, run_id)
+                self._delete_unused(found, new, run_id)
 
     def unfinished_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> dict[str, str]:
         """Return the trials' ids by run, of the children of a parent run that have not ended."""
@@ -154,11 +155,10 @@ class TrackingClient:
         if run.info.lifecycle_stage == LifecycleStage.DELETED:
             raise MlflowRunDeleted(f"MLflow refused: the run {run_id} is deleted") from refusal
 
-    def _runs_with_key(self, mlflow_experiment_id: str, new: NewRun) -> list[Run]:
-        """Search by the tags that the run has; MLflow cannot search for runs without a tag."""
+    def _own_runs(self, mlflow_experiment_id: str, new: NewRun) -> list[Run]:
+        """Search by the key's tags that the run has; MLflow cannot search for runs without a tag."""
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
-        found = self._client.search_runs([mlflow_experiment_id], wanted)
-        return [run for run in found if all(run.data.tags.get(tag) == value for tag, value in new.key.items())]
+        return [run for run in self._all_runs(mlflow_experiment_id, wanted) if is_own(run, new)]
 
     def _all_runs(self, mlflow_experiment_id: str, wanted: str) -> Iterator[Run]:
         token = None
@@ -169,15 +169,15 @@ class TrackingClient:
             if not token:
                 return
 
-    def _delete_others(self, runs: Sequence[Run], kept_run_id: str) -> None:
+    def _delete_unused(self, runs: Sequence[Run], new: NewRun, kept_run_id: str) -> None:
         for run in runs:
-            if run.info.run_id != kept_run_id:
+            if run.info.run_id != kept_run_id and is_untouched(run, new):
                 log.info("deleting run %s of MLflow, which was created besides %s", run.info.run_id, kept_run_id)
                 self._client.delete_run(run.info.run_id)
 
     def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
-        tags = new.tags | {tag: value for tag, value in new.key.items() if value is not None}
-        made = self._client.create_run(mlflow_experiment_id, _milliseconds(started_at), tags=tags, run_name=new.name)
+        began = _milliseconds(started_at)
+        made = self._client.create_run(mlflow_experiment_id, began, tags=new.created_tags, run_name=new.name)
         return str(made.info.run_id)
 
     @contextmanager
@@ -189,11 +189,6 @@ class TrackingClient:
             if refused:
                 raise MlflowRefused(f"MLflow refused: {error.message}") from error
             raise MlflowUnavailable(without_password(_why_unavailable(self.uri, error))) from error
-
-
-def _written_to_first(run: Run) -> tuple[bool, str]:
-    """Late runs have the same start time, but no params."""
-    return not run.data.params, str(run.info.run_id)
 
 
 def _why_unavailable(uri: str, error: MlflowException) -> str:
