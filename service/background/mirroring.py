@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -165,13 +165,18 @@ class Mirroring:
         return mlflow_experiment_id, parent.run_id
 
     def _end_unknown_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> None:
-        """End the runs of trials that a restored database does not have, which would stay RUNNING."""
+        """End the runs of trials and generations that a restored database does not have: they would stay RUNNING."""
         unfinished = self._connection.client.unfinished_runs(mlflow_experiment_id, parent_run_id)
         with self._database.read() as session:
-            known = mirrors.trials_named(session, {*unfinished.values()})
-            now = database_now(session)
-        for run_id in [run_id for run_id, trial_id in unfinished.items() if trial_id not in known]:
-            self._connection.client.write(run_id, unknown_trial(now))
+            known = mirrors.run_keys_of(session, {key.trial_id for key in unfinished.values()})
+        self._end_as_unknown([run_id for run_id, key in unfinished.items() if key not in known])
+
+    def _end_as_unknown(self, run_ids: Sequence[str]) -> None:
+        if run_ids:
+            with self._database.read() as session:
+                now = database_now(session)
+            for run_id in run_ids:
+                self._connection.client.write(run_id, unknown_trial(now))
 
     def _ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> "EnsuredRun":
         try:
@@ -180,6 +185,7 @@ class Mirroring:
             self._unanswered.add(mlflow_experiment_id, new)
             raise
         self._unanswered.keep(new, run.run_id)
+        self._end_as_unknown(run.unknown_run_ids)
         return run
 
     def _delete_late_runs(self) -> None:

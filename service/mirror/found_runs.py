@@ -1,13 +1,51 @@
-"""Which of the runs that MLflow has are Paceline's own, and which of these may be deleted. Pure. When in doubt, keep."""
+"""Which runs in MLflow are Paceline's own, and which of these fit or may be deleted. Pure. When in doubt, keep."""
 
 from mlflow.entities import Run
 
-from service.mirror.new_runs import RUN_NAME_TAG, NewRun
+from service.mirror.new_runs import (
+    GENERATION_TAG,
+    PARENT_TAG,
+    RUN_NAME_TAG,
+    TRIAL_NUMBER_TAG,
+    TRIAL_TAG,
+    USER,
+    USER_TAG,
+    NewRun,
+)
+from service.mirror.projection import RunKey
+from service.mirror.trial_run import UNKNOWN
+
+STATUS_TAG = "paceline.status"
 
 
 def is_own(run: Run, new: NewRun) -> bool:
     """Whether Paceline has created the run as `new`. A user's run may have the tag of a trial, to link it to that."""
     return all(run.data.tags.get(tag) == value for tag, value in (*new.key.items(), *new.identity.items()))
+
+
+def contradicts(run: Run, new: NewRun) -> bool:
+    """Whether a trial's run has other params than `new`, or is of another donor: then it is of a lost generation.
+
+    The database was restored from a backup, and what ran since is run again, differently. Only the experiment's run
+    may differ, whose limits and tags change.
+    """
+    if TRIAL_TAG not in new.key:
+        return False
+    tags, params = run.data.tags, run.data.params
+    other_params = any(params.get(name, value) != value for name, value in new.params.items())
+    return other_params or any(tags.get(tag) != value for tag, value in new.tags.items() if tag != PARENT_TAG)
+
+
+def is_ended_as_unknown(run: Run) -> bool:
+    return bool(run.data.tags.get(STATUS_TAG) == UNKNOWN)
+
+
+def run_key(run: Run) -> RunKey | None:
+    """The trial and the generation of a run that Paceline has created; None for any other."""
+    tags = run.data.tags
+    if tags.get(USER_TAG) != USER or TRIAL_NUMBER_TAG not in tags or TRIAL_TAG not in tags:
+        return None
+    return RunKey(tags[TRIAL_TAG], int(tags.get(GENERATION_TAG) or 0))
 
 
 def is_untouched(run: Run, new: NewRun) -> bool:

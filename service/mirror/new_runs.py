@@ -12,6 +12,8 @@ from service.store.tables import ExperimentRow, GenerationRow, TrialRow
 EXPERIMENT_TAG = "paceline.experiment_id"
 TRIAL_TAG = "paceline.trial_id"
 GENERATION_TAG = "paceline.generation"
+TRIAL_NUMBER_TAG = "paceline.trial"
+USER_TAG, USER = "mlflow.user", "paceline"
 PARENT_TAG = "mlflow.parentRunId"
 RUN_NAME_TAG = "mlflow.runName"
 MIN_DIGITS = 2
@@ -85,20 +87,19 @@ def trial_run(
     identity = {
         **_source(experiment),
         TRIAL_TAG: trial.id,
-        "paceline.trial": trial.number,
+        TRIAL_NUMBER_TAG: trial.number,
         "paceline.origin": trial.origin,
         "paceline.source": trial.source,
         "paceline.confirms": trial.confirms,
-        GENERATION_TAG: number,
-        **(_inheritance(later) if later else {}),
     }
+    inherited = {GENERATION_TAG: number, **_inheritance(later)} if later else {}
     seed = {} if trial.seed is None else {"seed": trial.seed}
     params = {**(experiment.spec.get("config") or {}), **seed, **(generation or trial).params}
     return NewRun(
         f"trial {trial.number:0{_digits(experiment)}d}" + (f", generation {number}" if later else ""),
         {TRIAL_TAG: trial.id, GENERATION_TAG: number},
         mlflow_limits.texts(identity),
-        mlflow_limits.texts({**identity, PARENT_TAG: parent_run_id}),
+        mlflow_limits.texts({**identity, **inherited, PARENT_TAG: parent_run_id}),
         mlflow_limits.texts(params, mlflow_limits.PARAM_LENGTH),
     )
 
@@ -143,7 +144,7 @@ def _source(experiment: ExperimentRow) -> dict[str, Any]:
     return {
         "mlflow.source.name": source or "paceline",
         "mlflow.source.type": "JOB",
-        "mlflow.user": "paceline",
+        USER_TAG: USER,
     }
 
 

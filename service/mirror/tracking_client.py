@@ -14,10 +14,18 @@ from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
-from service.mirror.found_runs import is_own, is_untouched, written_to_first
+from service.mirror.found_runs import (
+    contradicts,
+    is_ended_as_unknown,
+    is_own,
+    is_untouched,
+    run_key,
+    written_to_first,
+)
 from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
-from service.mirror.new_runs import EXPERIMENT_TAG, PARENT_TAG, TRIAL_TAG, NewRun, experiment_tags
+from service.mirror.new_runs import EXPERIMENT_TAG, PARENT_TAG, NewRun, experiment_tags
+from service.mirror.projection import RunKey
 from service.mirror.run_update import RunUpdate
 from service.settings import without_password
 from service.store.tables import ExperimentRow
@@ -37,11 +45,15 @@ _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
 class EnsuredRun(NamedTuple):
-    """`is_new`: this call created it. `missing_params`: those to be written. MLflow refuses to change the others."""
+    """`is_new`: this call created it. `missing_params`: those to be written. MLflow refuses to change the others.
+
+    `unknown_run_ids`: other runs of the trial, which contradict it and are to be ended.
+    """
 
     run_id: str
     is_new: bool
     missing_params: Mapping[str, str]
+    unknown_run_ids: Sequence[str] = ()
 
 
 class TrackingClient:
@@ -82,13 +94,15 @@ class TrackingClient:
         deleted.
         """
         with self._translated_errors():
-            found = self._own_runs(mlflow_experiment_id, new)
+            own = self._own_runs(mlflow_experiment_id, new)
+            unknown = [str(run.info.run_id) for run in own if contradicts(run, new) and not is_ended_as_unknown(run)]
+            found = [run for run in own if not contradicts(run, new)]
             if not found:
-                return EnsuredRun(self._create_run(mlflow_experiment_id, new, started_at), True, new.params)
+                return EnsuredRun(self._create_run(mlflow_experiment_id, new, started_at), True, new.params, unknown)
             kept = min(found, key=written_to_first)
             self._delete_unused(found, new, kept.info.run_id)
         missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
-        return EnsuredRun(str(kept.info.run_id), False, missing)
+        return EnsuredRun(str(kept.info.run_id), False, missing, unknown)
 
     def delete_duplicates(self, mlflow_experiment_id: str, new: NewRun, run_id: str) -> None:
         """Delete Paceline's unused runs with `new`'s key, unless the run to keep is deleted itself."""
@@ -97,15 +111,16 @@ class TrackingClient:
             if any(run.info.run_id == run_id for run in found):
                 self._delete_unused(found, new, run_id)
 
-    def unfinished_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> dict[str, str]:
-        """Return the trials' ids by run, of the children of a parent run that have not ended."""
-        found: dict[str, str] = {}
+    def unfinished_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> dict[str, RunKey]:
+        """Return the children of a parent run that Paceline has created and that have not ended."""
+        found: dict[str, RunKey] = {}
         for status in ("RUNNING", "SCHEDULED"):
             wanted = f"attributes.status = '{status}' and tags.`{PARENT_TAG}` = '{parent_run_id}'"
             with self._translated_errors():
                 for run in self._all_runs(mlflow_experiment_id, wanted):
-                    if TRIAL_TAG in run.data.tags:  # otherwise it is a user's own
-                        found[str(run.info.run_id)] = run.data.tags[TRIAL_TAG]
+                    key = run_key(run)
+                    if key is not None:
+                        found[str(run.info.run_id)] = key
         return found
 
     def write(self, run_id: str, update: RunUpdate) -> None:

@@ -16,6 +16,8 @@ TRIAL_ENDS: Mapping[str, RunStatus] = {
     "trial.stopped": "KILLED",
 }
 NONE = "none"
+UNKNOWN = "unknown"
+"""The status of a run whose trial, or generation, Paceline does not have."""
 _DECISION_TAGS = {
     "rule": "rule",
     "reason": "reason",
@@ -40,10 +42,16 @@ def apply_trial_event(update: RunUpdate, event: EventRow) -> None:
 
 
 def unknown_trial(now: datetime) -> RunUpdate:
-    """The end of the run of a trial that Paceline does not have, as after its database was restored from a backup."""
+    """The end of the run of a trial, or of a generation, that Paceline does not have.
+
+    Its database was restored from a backup.
+    """
     update = RunUpdate(started_at=now)
-    update.set_tags(status="unknown")
-    update.describe("unknown: Paceline has no such trial; its database was restored from an earlier backup")
+    update.set_tags(status=UNKNOWN)
+    update.describe(
+        "unknown: Paceline has no such trial, or none with these params; its database was restored from an "
+        "earlier backup"
+    )
     update.set_status("KILLED", now)
     return update
 

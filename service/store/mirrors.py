@@ -8,7 +8,7 @@ from sqlalchemy import delete, func, select, text
 from sqlalchemy.orm import Session
 
 from service.store.sql.database import Database, database_now
-from service.store.tables import EventRow, ExperimentRow, MirrorRow, MirrorRunRow, TrialRow
+from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 
 _MIRROR_LOCK = 7_205_759_404  # any number that no other lock uses, the same in every service process
 _CHARTS_LOCK = 7_205_759_405
@@ -151,6 +151,13 @@ def runs_of(session: Session, trial_ids: set[str]) -> dict[tuple[str, int], str]
     """The ids of MLflow's runs, by trial and generation."""
     rows = session.scalars(select(MirrorRunRow).where(MirrorRunRow.trial_id.in_(trial_ids)))
     return {(row.trial_id, row.generation): row.run_id for row in rows}
+
+
+def run_keys_of(session: Session, trial_ids: set[str]) -> set[tuple[str, int]]:
+    """The trials that exist, with each of their generations."""
+    later = select(GenerationRow.trial_id, GenerationRow.number).where(GenerationRow.trial_id.in_(trial_ids))
+    found = {(trial_id, number) for trial_id, number in session.execute(later)}
+    return found | {(trial_id, 0) for trial_id in trials_named(session, trial_ids)}
 
 
 def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, parent_run_id: str) -> None:

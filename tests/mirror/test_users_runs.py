@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from service.mirror.tracking_client import TrackingClient
 from service.operations.mirror_again import mirror_again
 from service.store.sql.database import Database
 from tests.mirror.test_mirror_loop import forget
