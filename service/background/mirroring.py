@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from sqlalchemy.orm.exc import StaleDataError
+
 from search.numbers_in_messages import counted
 from service.mirror.backoff import Backoff
 from service.mirror.batches import Batch, load_batch
@@ -109,7 +111,8 @@ class Mirroring:
             return 0
         projection = project(batch.given, batch.events)
         new_run_ids = self._write(batch, projection)
-        with self._database.write() as session:
+        # Stale if everything is to be mirrored again since this moment: then the batch does not count.
+        with suppress(StaleDataError), self._database.write() as session:
             mirrors.advance(session, experiment_id, batch.after, batch.cursor, new_run_ids)
         self.is_behind |= not batch.is_last
         self._known.keep(experiment_id, batch.cursor, projection.best)
@@ -144,9 +147,9 @@ class Mirroring:
             return
         try:
             self._connection.client.write(run_id, update)
-        except MlflowRunDeleted:
+        except MlflowRunDeleted as error:
             if self._deleted_runs.failed(run_id):
-                log.warning("run %s of trial %s is deleted in MLflow and is not mirrored", run_id, trial.number)
+                log.warning("the run of trial %s is not mirrored: %s", trial.number, error)
         else:
             self._deleted_runs.succeeded(run_id)
 

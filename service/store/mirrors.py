@@ -172,7 +172,8 @@ def advance(
     """Record that MLflow has the events after `after` up to `cursor`, and its `new_runs` by trial and generation.
 
     Without effect unless MLflow has exactly those up to `after` so far: otherwise this service has lost its lock
-    meanwhile, or everything is to be mirrored again.
+    meanwhile, or everything is to be mirrored again. If that is being stored in another transaction, the commit raises
+    StaleDataError.
     """
     mirror = _row(session, experiment_id)
     if mirror is None or mirror.cursor != after:
@@ -184,15 +185,19 @@ def advance(
 
 
 def forget(session: Session, experiment_ids: Collection[str]) -> None:
-    """Forget what MLflow has of the experiments, so that everything is mirrored again."""
-    session.execute(delete(MirrorRunRow).where(MirrorRunRow.experiment_id.in_(experiment_ids)))
+    """Forget what MLflow has of the experiments, so that everything is mirrored again.
+
+    The mirrors first: an `advance` in another transaction has then been committed, and its runs are deleted, too; or
+    it fails, as its row is gone.
+    """
     session.execute(delete(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))
+    session.execute(delete(MirrorRunRow).where(MirrorRunRow.experiment_id.in_(experiment_ids)))
 
 
 def forget_all(session: Session) -> int:
-    """Return the number of experiments, of which everything is mirrored again."""
-    session.execute(delete(MirrorRunRow))
+    """As `forget`; return the number of experiments, of which everything is mirrored again."""
     session.execute(delete(MirrorRow))
+    session.execute(delete(MirrorRunRow))
     return session.scalar(select(func.count()).select_from(ExperimentRow)) or 0
 
 

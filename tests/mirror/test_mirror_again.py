@@ -5,12 +5,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
 from service.errors import NotFound
 from service.operations.mirror_again import mirror_again
+from service.store import mirrors
 from service.store.mirrors import lag
 from service.store.sql.database import Database
-from service.store.tables import MirrorRow, TrialRow
+from service.store.tables import MirrorRow, MirrorRunRow, TrialRow
 from tests.mirror.test_mirror_loop import everything
 
 pytestmark = pytest.mark.slow
@@ -99,6 +102,33 @@ def test_runs_of_trials_that_a_restored_database_does_not_have_are_ended(
     unfinished = dict.fromkeys([history.name, "trial 00", "a user's own"], "RUNNING")
     assert statuses == unfinished | {"trial 01": "KILLED", "trial 02": "KILLED"}
     assert "no such trial" in mirror.runs(history.name)["trial 02"].data.tags["mlflow.note.content"]
+
+
+def test_a_batch_that_is_being_stored_when_everything_is_to_be_mirrored_again_does_not_count(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL, between the batch's read of the cursor and its write."""
+    history = begin_experiment()
+    history.completed_trial(0, 0.5)
+    advance = mirrors.advance
+
+    def advance_too_late(session: Session, experiment_id: str, *arguments: Any) -> None:
+        row = session.get_one(MirrorRow, experiment_id)
+        session.connection().execute(delete(MirrorRow))
+        advance(session, experiment_id, *arguments)
+        del row  # kept until here, so that the session does not read it again
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirrors, "advance", advance_too_late)
+        mirror.loop.run_once()
+
+    with database.read() as session:
+        assert lag(session) == 5
+        assert session.scalars(select(MirrorRunRow)).all() == []
+    mirror.catch_up()
+    assert mirror.runs(history.name)["trial 00"].info.status == "FINISHED"
+    with database.read() as session:
+        assert session.get_one(MirrorRow, history.experiment_id).error is None
 
 
 def test_an_unknown_experiment_is_not_mirrored_again(database: Database) -> None:

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from service.operations.mirror_again import mirror_again
 from service.store import mirrors
 from service.store.sql.database import Database
-from service.store.tables import ExperimentRow
+from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
 
 CONTENDERS = ("trial.completed",)
 
@@ -142,6 +143,25 @@ def test_a_batch_that_was_being_sent_does_not_count_when_everything_is_to_be_mir
     with database.read() as session:
         assert mirrors.lag(session) == 5
         assert mirrors.runs_of(session, {trial}) == {}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_mirror_is_forgotten_before_its_runs(
+    database: Database, begin_experiment: Callable[..., Any], *, named: bool
+) -> None:
+    """Its row is what a batch that is being stored has locked, so that the runs of the batch are deleted, too."""
+    history = begin_experiment()
+    statements: list[str] = []
+
+    def record(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement.lower())
+
+    event.listen(database.engine, "before_cursor_execute", record)
+
+    mirror_again(database, [history.name] if named else [])
+
+    deleted = [statement.split()[2] for statement in statements if statement.startswith("delete from")]
+    assert deleted == [MirrorRow.__tablename__, MirrorRunRow.__tablename__]
 
 
 def test_of_several_service_processes_one_at_a_time_mirrors(database_url: str) -> None:
