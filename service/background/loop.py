@@ -16,6 +16,10 @@ logger = logging.getLogger(__name__)
 MAX_BACKOFF_SECONDS = 5.0
 
 
+class PartlyFailed(Exception):
+    """A part of the work fails and pauses by itself; the rest is done, so the loop keeps its pace."""
+
+
 class Work(Protocol):
     """`run_once` does all pending work, or a large piece of it; afterwards `is_behind` tells whether some is left.
 
@@ -79,15 +83,25 @@ class Loop:
         began = monotonic()
         try:
             self._work.run_once()
-        except Exception as error:  # any error: the loop must survive it, and /readyz shows it
+        except PartlyFailed as error:
+            self._show(error)
+            self._failures = 0
+            return self._pause(began)
+        except Exception as error:  # noqa: BLE001 - any error: the loop must survive it, and /readyz shows it
+            self._show(error)
             self._failures += 1
-            if self._error is None:
-                logger.exception("%s failed and is tried again", self.name)
-            self._error = _public_message(error)
             return min(MAX_BACKOFF_SECONDS, self._work.every * 2.0 ** min(self._failures, 10))
         if self._error is not None:
             logger.info("%s works again", self.name)
         self._error, self._failures, self._succeeded_at = None, 0, self._clock()
+        return self._pause(began)
+
+    def _show(self, error: Exception) -> None:
+        if self._error is None:
+            logger.error("%s failed and is tried again", self.name, exc_info=error)
+        self._error = _public_message(error)
+
+    def _pause(self, began: float) -> float:
         return 0.0 if self._work.is_behind else max(0.0, self._work.every - (monotonic() - began))
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm.exc import StaleDataError
 
 from search.numbers_in_messages import counted
+from service.background.loop import PartlyFailed
 from service.mirror.backoff import Backoff
 from service.mirror.batches import Batch, load_batch
 from service.mirror.connection import TrackingConnection
 from service.mirror.known_results import KnownResults
-from service.mirror.mlflow_errors import MirrorFailed, MlflowRefused, MlflowRunDeleted, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable
 from service.mirror.new_runs import NewRun, experiment_run, trial_run
 from service.mirror.projection import Projection, project
 from service.mirror.run_update import RunUpdate
@@ -29,6 +30,10 @@ if TYPE_CHECKING:  # importing MLflow takes seconds
     from service.mirror.tracking_client import EnsuredRun
 
 log = logging.getLogger(__name__)
+
+
+class MirrorFailed(PartlyFailed):
+    """The mirrors of some experiments fail with errors that say nothing about MLflow."""
 
 
 class Mirroring:
@@ -61,7 +66,7 @@ class Mirroring:
         self.is_behind = False
         with mirrors.try_mirror_lock(self._database) as locked:
             counts = self._mirror_all() if locked else []
-        if locked and self._failures and not self.is_behind:  # an error has the loop pause
+        if locked and self._failures:
             raise MirrorFailed(_described(self._failures))
         return sum(counts)
 

@@ -15,7 +15,3 @@ class MlflowRunDeleted(MlflowRefused):
 
 class MlflowRunGone(MlflowRunDeleted):
     """MLflow has no such run: it has removed it, or another server is at its address."""
-
-
-class MirrorFailed(Exception):
-    """The mirrors of some experiments fail with errors that say nothing about MLflow."""

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.mirror.mlflow_errors import MirrorFailed
+from service.background.loop import Loop
+from service.background.mirroring import MirrorFailed
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow
 
@@ -77,6 +78,22 @@ def test_an_experiment_whose_mirror_fails_does_not_affect_the_others(
     with database.write() as session:
         session.delete(session.get_one(ExperimentRow, broken.experiment_id))
     assert mirror.loop.run_once() == 0
+
+
+def test_while_an_experiment_cannot_be_mirrored_the_loop_keeps_its_pace(
+    mirror: Any, begin_experiment: Callable[..., Any]
+) -> None:
+    """Health shows the failure all the time, also while the experiment rests."""
+    broken, other = begin_experiment("x-00000000000a", name="broken"), begin_experiment("x-00000000000b", name="whole")
+    broken.append(CHANGED, {"before": "a secret"})
+    loop = Loop(mirror.loop)
+    for number in range(4):
+        other.completed_trial(number, 0.5)
+
+        assert loop._run_once() <= mirror.loop.every
+
+        assert not loop.health()["ok"]
+        assert "the mirror of 1 experiment fails with KeyError" in loop.health()["error"]
 
 
 def test_a_change_with_a_field_of_a_later_version_is_mirrored(
