@@ -1,4 +1,4 @@
-"""The service's database, for commands that work on it without the HTTP API."""
+"""The service's database, for commands that work on it without the HTTP API: upgraded, or as it is."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,16 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from service import private_files
 from service.settings import BadSettings, DatabaseAway, Settings, without_password
 from service.store.sql.database import Database, is_outage
-from service.store.sql.schema_upgrade import SchemaTooNew, WouldLoseData, downgrade, upgrade
+from service.store.sql.schema_upgrade import (
+    SchemaState,
+    SchemaTooNew,
+    WouldLoseData,
+    downgrade,
+    newest_revision,
+    revision_of,
+    state_of,
+    upgrade,
+)
 
 
 @contextmanager
@@ -25,6 +34,40 @@ def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
             yield database
         finally:
             database.close()
+
+
+@contextmanager
+def present_database(settings: Settings) -> Iterator[Database]:
+    """Open the settings' database as it is. Raises BadSettings if there is none, or it has another version's schema."""
+    with private_files.new_files_restricted():
+        database = Database(settings.database_url)
+        try:
+            _check_file(database)
+            _check_schema(database)
+            yield database
+        finally:
+            database.close()
+
+
+def _check_file(database: Database) -> None:
+    """SQLite would create it."""
+    file = database.engine.url.database
+    if database.is_sqlite and file and not Path(file).exists():
+        raise BadSettings(f"there is no database {file}; see PACELINE_DATA_DIR and PACELINE_DATABASE_URL")
+
+
+def _check_schema(database: Database) -> None:
+    try:
+        with database.engine.connect() as connection:
+            state, present = state_of(connection), revision_of(connection)
+    except DBAPIError as error:
+        _check_reached(database, error)
+        raise
+    if state is not SchemaState.CURRENT:
+        what = f"has the schema of another version (revision {present})" if present else "is empty"
+        raise BadSettings(
+            f"the database {what}; this version has revision {newest_revision()}. Use the version of the service"
+        )
 
 
 def _upgrade(database: Database) -> None:

@@ -6,6 +6,7 @@ import typer
 
 from search.numbers_in_messages import counted
 from service.cli.process_log import set_up_log
+from service.settings import BadSettings, Settings
 
 app = typer.Typer(help="Manage the service's database.", no_args_is_help=True)
 
@@ -44,11 +45,14 @@ def mirror_again(
 ) -> None:
     """Have the service write everything to MLflow again, as into a new server, while it runs or later.
 
-    What MLflow has already stays as it is.
+    Run it with the settings and the version of the service. What MLflow has already stays as it is.
     """
-    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import present_database  # noqa: PLC0415
     from service.operations.mirror_again import mirror_again  # noqa: PLC0415
 
-    with upgraded_database() as database:
+    settings = Settings.from_env()
+    if settings.mlflow_uri is None:
+        raise BadSettings("PACELINE_MLFLOW_URI is not set: this command needs the settings of the service")
+    with present_database(settings) as database:
         count = mirror_again(database, names or [])
     typer.echo(f"The service writes {counted(count, 'experiment')} to MLflow again.")

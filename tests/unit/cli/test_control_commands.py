@@ -49,14 +49,6 @@ def test_a_name_is_no_path(run: Run, project: Path, ending: str) -> None:
         assert "there is no" in ended.err
 
 
-def test_everything_is_mirrored_again(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
-    assert run("db", "mirror-again").out == "The service writes 0 experiments to MLflow again.\n"
-    ended = run("db", "mirror-again", "nothing")
-    assert (ended.code, ended.out) == (2, "")
-    assert "there is no experiment 'nothing'" in ended.err
-
-
 def test_a_database_that_does_not_answer_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_DATABASE_URL", f"postgresql+psycopg://me:hunter2@127.0.0.1:{free_port()}/x")
     for command in (["token", "ls"], ["db", "downgrade", "0001"]):
