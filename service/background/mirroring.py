@@ -139,7 +139,7 @@ class Mirroring:
                 new = trial_run(given.experiment, given.trials[key.trial_id], parent_run_id, given.generation(key))
                 run = self._ensure_run(mlflow_experiment_id, new, update.started_at)
                 run_id = new_run_ids[key] = run.run_id
-                update = update.with_params(run.missing_params, is_new=run.is_new)  # noqa: PLW2901
+                update = update.as_first(run.missing_params, run.changed_tags, is_new=run.is_new)  # noqa: PLW2901
             self._write_unless_deleted(run_id, given.trials[key.trial_id], update)
         return new_run_ids
 
@@ -166,15 +166,14 @@ class Mirroring:
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
         parent = self._ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
         tracking.write(parent.run_id, RunUpdate(experiment.created_at, parent.missing_params))
-        if not parent.is_new:
-            self._end_unknown_runs(mlflow_experiment_id, parent.run_id)
+        self._end_unknown_runs(mlflow_experiment_id)  # also below an earlier parent run
         with self._database.write() as session:
             mirrors.begin(session, experiment.id, mlflow_experiment_id, parent.run_id)
         return mlflow_experiment_id, parent.run_id
 
-    def _end_unknown_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> None:
+    def _end_unknown_runs(self, mlflow_experiment_id: str) -> None:
         """End the runs of trials and generations that a restored database does not have: they would stay RUNNING."""
-        unfinished = self._connection.client.unfinished_runs(mlflow_experiment_id, parent_run_id)
+        unfinished = self._connection.client.unfinished_runs(mlflow_experiment_id)
         with self._database.read() as session:
             known = mirrors.run_keys_of(session, {key.trial_id for key in unfinished.values()})
         self._end_as_unknown([run_id for run_id, key in unfinished.items() if key not in known])

@@ -36,6 +36,12 @@ def contradicts(run: Run, new: NewRun) -> bool:
     return other_params or any(tags.get(tag) != value for tag, value in new.tags.items() if tag != PARENT_TAG)
 
 
+def new_parent(run: Run, new: NewRun) -> dict[str, str]:
+    """The tag with the parent run, if MLflow has the run below another one, such as one that was deleted."""
+    parent = new.tags.get(PARENT_TAG)
+    return {} if parent is None or run.data.tags.get(PARENT_TAG) == parent else {PARENT_TAG: parent}
+
+
 def is_ended_as_unknown(run: Run) -> bool:
     return bool(run.data.tags.get(STATUS_TAG) == UNKNOWN)
 

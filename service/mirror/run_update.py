@@ -53,7 +53,7 @@ class RunUpdate:
     def set_status(self, status: RunStatus, ended_at: datetime | None = None) -> None:
         self.status, self.ended_at = status, ended_at
 
-    def with_params(self, params: Mapping[str, str], *, is_new: bool) -> "RunUpdate":
+    def as_first(self, params: Mapping[str, str], tags: Mapping[str, str], *, is_new: bool) -> "RunUpdate":
         """Return the first update of a run, with its parameters. A run that was just created is RUNNING already."""
         is_redundant = is_new and self.status == "RUNNING"
-        return replace(self, params=params, status=None if is_redundant else self.status)
+        return replace(self, params=params, tags={**tags, **self.tags}, status=None if is_redundant else self.status)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mlflow import MlflowClient
@@ -19,12 +20,13 @@ from service.mirror.found_runs import (
     is_ended_as_unknown,
     is_own,
     is_untouched,
+    new_parent,
     run_key,
     written_to_first,
 )
 from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
-from service.mirror.new_runs import EXPERIMENT_TAG, PARENT_TAG, NewRun, experiment_tags
+from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
 from service.mirror.run_update import RunUpdate
 from service.settings import without_password
@@ -47,13 +49,15 @@ _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 class EnsuredRun(NamedTuple):
     """`is_new`: this call created it. `missing_params`: those to be written. MLflow refuses to change the others.
 
-    `unknown_run_ids`: other runs of the trial, which contradict it and are to be ended.
+    `changed_tags`: those that a run which was found is to get, as below a new parent run. `unknown_run_ids`: other
+    runs of the trial, which contradict it and are to be ended.
     """
 
     run_id: str
     is_new: bool
     missing_params: Mapping[str, str]
     unknown_run_ids: Sequence[str] = ()
+    changed_tags: Mapping[str, str] = MappingProxyType({})
 
 
 class TrackingClient:
@@ -102,7 +106,7 @@ class TrackingClient:
             kept = min(found, key=written_to_first)
             self._delete_unused(found, new, kept.info.run_id)
         missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
-        return EnsuredRun(str(kept.info.run_id), False, missing, unknown)
+        return EnsuredRun(str(kept.info.run_id), False, missing, unknown, new_parent(kept, new))
 
     def delete_duplicates(self, mlflow_experiment_id: str, new: NewRun, run_id: str) -> None:
         """Delete Paceline's unused runs with `new`'s key, unless the run to keep is deleted itself."""
@@ -111,11 +115,14 @@ class TrackingClient:
             if any(run.info.run_id == run_id for run in found):
                 self._delete_unused(found, new, run_id)
 
-    def unfinished_runs(self, mlflow_experiment_id: str, parent_run_id: str) -> dict[str, RunKey]:
-        """Return the children of a parent run that Paceline has created and that have not ended."""
+    def unfinished_runs(self, mlflow_experiment_id: str) -> dict[str, RunKey]:
+        """Return the trials' runs that Paceline has created and that have not ended, below whatever parent run.
+
+        The MLflow experiment is of one experiment of Paceline, whose id it has as a tag.
+        """
         found: dict[str, RunKey] = {}
         for status in ("RUNNING", "SCHEDULED"):
-            wanted = f"attributes.status = '{status}' and tags.`{PARENT_TAG}` = '{parent_run_id}'"
+            wanted = f"attributes.status = '{status}' and tags.`{TRIAL_TAG}` LIKE '%'"
             with self._translated_errors():
                 for run in self._all_runs(mlflow_experiment_id, wanted):
                     key = run_key(run)

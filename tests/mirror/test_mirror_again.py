@@ -104,6 +104,34 @@ def test_runs_of_trials_that_a_restored_database_does_not_have_are_ended(
     assert "no such trial" in mirror.runs(history.name)["trial 02"].data.tags["mlflow.note.content"]
 
 
+def test_below_a_new_parent_run_are_the_runs_of_the_one_before(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
+) -> None:
+    """Those of trials that a restored database does not have are ended, too. Another experiment's stay as they are."""
+    history, other = begin_experiment(), begin_experiment("x-00000000000b", name="beside a new parent")
+    history.completed_trial(0, 0.5)
+    lost, others = history.trial(1, lr=0.1), other.trial(0, lr=0.1)
+    history.run(lost)
+    other.run(others)
+    mirror.catch_up()
+    old = mirror.runs(history.name)[history.name].info.run_id
+    mirror.client.delete_run(old)
+    with database.write() as session:
+        for trial in (lost, others):
+            session.delete(session.get_one(TrialRow, trial))
+    mirror_again(database, [history.name])
+    history.completed_trial(2, 0.6)
+
+    mirror.catch_up()
+
+    runs = mirror.runs(history.name)
+    parent = runs[history.name].info.run_id
+    assert parent != old
+    assert {runs[f"trial {number:02d}"].data.tags["mlflow.parentRunId"] for number in (0, 2)} == {parent}
+    assert runs["trial 01"].info.status == "KILLED"
+    assert mirror.runs(other.name)["trial 00"].info.status == "RUNNING"
+
+
 def test_a_batch_that_is_being_stored_when_everything_is_to_be_mirrored_again_does_not_count(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
