@@ -1,6 +1,8 @@
 """Which runs in MLflow are Paceline's own, and which of these fit or may be deleted. Pure. When in doubt, keep."""
 
-from mlflow.entities import Run
+from collections.abc import Sequence
+
+from mlflow.entities import LifecycleStage, Run
 
 from service.mirror.new_runs import (
     GENERATION_TAG,
@@ -42,8 +44,18 @@ def new_parent(run: Run, new: NewRun) -> dict[str, str]:
     return {} if parent is None or run.data.tags.get(PARENT_TAG) == parent else {PARENT_TAG: parent}
 
 
-def is_ended_as_unknown(run: Run) -> bool:
-    return bool(run.data.tags.get(STATUS_TAG) == UNKNOWN)
+def fitting(own: Sequence[Run], new: NewRun) -> list[Run]:
+    """Those of Paceline's runs that may be used as `new`: deleted ones only if there is no other, so that they stay so.
+
+    What is deleted and was never used is a late run.
+    """
+    fit = [run for run in own if not contradicts(run, new)]
+    return [run for run in fit if _is_active(run)] or [run for run in fit if not is_untouched(run, new)]
+
+
+def is_to_be_ended(run: Run, new: NewRun) -> bool:
+    """Whether the run contradicts `new` and has not been ended for that yet."""
+    return _is_active(run) and contradicts(run, new) and run.data.tags.get(STATUS_TAG) != UNKNOWN
 
 
 def run_key(run: Run) -> RunKey | None:
@@ -63,3 +75,7 @@ def is_untouched(run: Run, new: NewRun) -> bool:
 def written_to_first(run: Run) -> tuple[bool, str]:
     """The order of choice. Late runs have the same start time, but no params."""
     return not run.data.params, str(run.info.run_id)
+
+
+def _is_active(run: Run) -> bool:
+    return bool(run.info.lifecycle_stage == LifecycleStage.ACTIVE)

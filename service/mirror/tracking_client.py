@@ -11,14 +11,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from mlflow import MlflowClient
-from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
 from service.mirror.found_runs import (
-    contradicts,
-    is_ended_as_unknown,
+    fitting,
     is_own,
+    is_to_be_ended,
     is_untouched,
     new_parent,
     run_key,
@@ -98,9 +98,9 @@ class TrackingClient:
         deleted.
         """
         with self._translated_errors():
-            own = self._own_runs(mlflow_experiment_id, new)
-            unknown = [str(run.info.run_id) for run in own if contradicts(run, new) and not is_ended_as_unknown(run)]
-            found = [run for run in own if not contradicts(run, new)]
+            own = self._own_runs(mlflow_experiment_id, new, with_deleted=TRIAL_TAG in new.key)
+            unknown = [str(run.info.run_id) for run in own if is_to_be_ended(run, new)]
+            found = fitting(own, new)
             if not found:
                 return EnsuredRun(self._create_run(mlflow_experiment_id, new, started_at), True, new.params, unknown)
             kept = min(found, key=written_to_first)
@@ -177,15 +177,16 @@ class TrackingClient:
         if run.info.lifecycle_stage == LifecycleStage.DELETED:
             raise MlflowRunDeleted(f"MLflow refused: the run {run_id} is deleted") from refusal
 
-    def _own_runs(self, mlflow_experiment_id: str, new: NewRun) -> list[Run]:
+    def _own_runs(self, mlflow_experiment_id: str, new: NewRun, *, with_deleted: bool = False) -> list[Run]:
         """Search by the key's tags that the run has; MLflow cannot search for runs without a tag."""
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
-        return [run for run in self._all_runs(mlflow_experiment_id, wanted) if is_own(run, new)]
+        view = ViewType.ALL if with_deleted else ViewType.ACTIVE_ONLY
+        return [run for run in self._all_runs(mlflow_experiment_id, wanted, view) if is_own(run, new)]
 
-    def _all_runs(self, mlflow_experiment_id: str, wanted: str) -> Iterator[Run]:
+    def _all_runs(self, mlflow_experiment_id: str, wanted: str, view: int = ViewType.ACTIVE_ONLY) -> Iterator[Run]:
         token = None
         while True:
-            page = self._client.search_runs([mlflow_experiment_id], wanted, page_token=token)
+            page = self._client.search_runs([mlflow_experiment_id], wanted, view, page_token=token)
             yield from page
             token = page.token
             if not token:

@@ -104,6 +104,27 @@ def test_runs_of_trials_that_a_restored_database_does_not_have_are_ended(
     assert "no such trial" in mirror.runs(history.name)["trial 02"].data.tags["mlflow.note.content"]
 
 
+def test_a_trials_run_that_a_user_has_deleted_stays_deleted(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database
+) -> None:
+    history = begin_experiment()
+    for number in range(2):
+        history.completed_trial(number, 0.5)
+    mirror.catch_up()
+    run_id = mirror.runs(history.name)["trial 00"].info.run_id
+    mirror.client.delete_run(run_id)
+    mirror_again(database, [history.name])
+
+    mirror.catch_up()
+
+    assert set(mirror.runs(history.name)) == {history.name, "trial 01"}
+    mirror.client.restore_run(run_id)
+    mirror_again(database, [history.name])
+    mirror.loop._deleted_runs.succeeded(run_id)
+    mirror.catch_up()
+    assert mirror.runs(history.name)["trial 00"].info.run_id == run_id
+
+
 def test_below_a_new_parent_run_are_the_runs_of_the_one_before(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
