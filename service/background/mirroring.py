@@ -74,8 +74,10 @@ class Mirroring:
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
         self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
+        self._backoff.keep_only(behind)  # others were deleted
         counts = [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
-        self._delete_late_runs()
+        with suppress(MlflowUnavailable):  # everything is mirrored, and the next pass looks again
+            self._delete_late_runs()
         return counts
 
     def _try(self, experiment_id: str) -> int:
@@ -137,7 +139,7 @@ class Mirroring:
             run_id = batch.run_ids.get(key)
             if run_id is None:
                 new = trial_run(given.experiment, given.trials[key.trial_id], parent_run_id, given.generation(key))
-                run = self._ensure_run(mlflow_experiment_id, new, update.started_at)
+                run = self._ensure_run(given.experiment, mlflow_experiment_id, new, update.started_at)
                 run_id = new_run_ids[key] = run.run_id
                 update = update.as_first(run.missing_params, run.changed_tags, is_new=run.is_new)  # noqa: PLW2901
             self._write_unless_deleted(run_id, given.trials[key.trial_id], update)
@@ -164,7 +166,8 @@ class Mirroring:
             return mirror.mlflow_experiment_id, mirror.parent_run_id
         tracking = self._connection.client
         mlflow_experiment_id = tracking.ensure_experiment(experiment)
-        parent = self._ensure_run(mlflow_experiment_id, experiment_run(experiment), experiment.created_at)
+        new = experiment_run(experiment)
+        parent = self._ensure_run(experiment, mlflow_experiment_id, new, experiment.created_at)
         tracking.write(parent.run_id, RunUpdate(experiment.created_at, parent.missing_params))
         self._end_unknown_runs(mlflow_experiment_id)  # also below an earlier parent run
         with self._database.write() as session:
@@ -185,11 +188,13 @@ class Mirroring:
             for run_id in run_ids:
                 self._connection.client.write(run_id, unknown_trial(now))
 
-    def _ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> "EnsuredRun":
+    def _ensure_run(
+        self, experiment: ExperimentRow, mlflow_experiment_id: str, new: NewRun, started_at: datetime
+    ) -> "EnsuredRun":
         try:
             run = self._connection.client.ensure_run(mlflow_experiment_id, new, started_at)
         except MlflowUnavailable:
-            self._unanswered.add(mlflow_experiment_id, new)
+            self._unanswered.add(experiment.id, mlflow_experiment_id, new)
             raise
         self._unanswered.keep(new, run.run_id)
         self._end_as_unknown(run.unknown_run_ids)
@@ -197,13 +202,26 @@ class Mirroring:
 
     def _delete_late_runs(self) -> None:
         """Delete what MLflow has created after an attempt to create the same run was given up."""
+        self._note_stored_runs()
         for creation in self._unanswered.due():
-            if creation.run_id is not None:
-                with suppress(MlflowRefused):
-                    self._connection.client.delete_duplicates(
-                        creation.mlflow_experiment_id, creation.new, creation.run_id
-                    )
+            with suppress(MlflowRefused):
+                self._connection.client.delete_duplicates(
+                    creation.mlflow_experiment_id, creation.new, str(creation.run_id)
+                )
             self._unanswered.looked(creation)
+
+    def _note_stored_runs(self) -> None:
+        """Note the runs that another service process has mirrored, whose creation this one has given up."""
+        creations = self._unanswered.all()
+        if not creations:
+            return
+        with self._database.read() as session:
+            self._unanswered.keep_only(mirrors.existing(session, {one.experiment_id for one in creations}))
+            waiting = [one for one in self._unanswered.all() if one.run_id is None]
+            stored = [mirrors.run_of(session, one.experiment_id, one.run_key) for one in waiting]
+        for creation, run_id in zip(waiting, stored, strict=True):
+            if run_id is not None:
+                self._unanswered.keep(creation.new, run_id)
 
     def _store_error(self, experiment_id: str, error: str) -> None:
         with self._database.write() as session:

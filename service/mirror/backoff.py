@@ -1,6 +1,6 @@
 """Backoff per key: after a failure a key rests for a second, then twice as long each time, up to a minute."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 MIN_SECONDS = 1.0
@@ -29,6 +29,10 @@ class Backoff:
 
     def succeeded(self, key: str) -> None:
         self._rests.pop(key, None)
+
+    def keep_only(self, keys: Collection[str]) -> None:
+        """Drop the rests of other keys."""
+        self._rests = {key: rest for key, rest in self._rests.items() if key in keys}
 
     def is_resting(self, key: str) -> bool:
         rest = self._rests.get(key)

@@ -153,6 +153,19 @@ def runs_of(session: Session, trial_ids: set[str]) -> dict[tuple[str, int], str]
     return {(row.trial_id, row.generation): row.run_id for row in rows}
 
 
+def run_of(session: Session, experiment_id: str, run_key: tuple[str, int] | None) -> str | None:
+    """The id of a trial's run, or of an experiment's without a trial; None before it is known."""
+    if run_key is not None:
+        return runs_of(session, {run_key[0]}).get(run_key)
+    mirror = session.get(MirrorRow, experiment_id)
+    return mirror.parent_run_id if mirror else None
+
+
+def existing(session: Session, experiment_ids: Collection[str]) -> set[str]:
+    """Those of the experiments that were not deleted."""
+    return set(session.scalars(select(ExperimentRow.id).where(ExperimentRow.id.in_(experiment_ids))))
+
+
 def run_keys_of(session: Session, trial_ids: set[str]) -> set[tuple[str, int]]:
     """The trials that exist, with each of their generations."""
     later = select(GenerationRow.trial_id, GenerationRow.number).where(GenerationRow.trial_id.in_(trial_ids))

@@ -9,7 +9,10 @@ from mlflow.exceptions import MlflowException
 
 from service.background.mirroring import Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
+from service.mirror.tracking_client import TrackingClient
+from service.store import mirrors
 from service.store.sql.database import Database
+from service.store.tables import ExperimentRow
 
 pytestmark = pytest.mark.slow
 
@@ -116,3 +119,78 @@ def test_a_late_run_stays_if_a_user_has_deleted_the_other(
     mirror.catch_up()
 
     assert mirror.runs(history.name)[history.name].info.run_id == late
+
+
+def test_a_late_run_is_deleted_after_another_service_has_mirrored_the_trial(
+    mirror: Any, begin_experiment: Callable[..., Any], delayed: DelayedCreations, now: list[float], database: Database
+) -> None:
+    history = begin_experiment()
+    delayed.is_free = True
+    mirror.catch_up()
+    history.completed_trial(0, 0.5)
+    delayed.is_free = False
+    fail(mirror, times=1)
+    delayed.is_free = True
+    Mirroring(database, mirror.client.tracking_uri, clock=lambda: sum(now)).run_once()
+    kept = mirror.runs(history.name)["trial 00"].info.run_id
+    delayed.execute(0)
+
+    mirror.catch_up()
+
+    assert mirror.runs(history.name)["trial 00"].info.run_id == kept
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "an-hour-later"])
+def test_a_creation_that_is_never_answered_is_forgotten(
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    delayed: DelayedCreations,
+    now: list[float],
+    database: Database,
+    *,
+    is_deleted: bool,
+) -> None:
+    """And so is the rest of a deleted experiment."""
+    history, refused = begin_experiment(), begin_experiment("x-00000000000b", name="refused late")
+    mirror.loop._backoff.failed(refused.experiment_id)
+    fail(mirror, times=1)
+    assert len(delayed.given_up) == len(mirror.loop._unanswered.all()) == 1
+    with database.write() as session:
+        session.delete(session.get_one(ExperimentRow, refused.experiment_id))
+        if is_deleted:
+            session.delete(session.get_one(ExperimentRow, history.experiment_id))
+        else:
+            mirrors.advance(session, history.experiment_id, 0, 1, {})
+            now.append(3600)
+
+    mirror.loop.run_once()
+
+    assert mirror.loop._unanswered.all() == []
+    assert not mirror.loop._backoff._rests
+
+
+def test_a_look_for_late_runs_that_mlflow_does_not_answer_is_made_again(
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    delayed: DelayedCreations,
+    now: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = begin_experiment()
+    fail(mirror, times=1)
+    delayed.is_free = True
+    mirror.catch_up()
+    kept = mirror.runs(history.name)[history.name].info.run_id
+    delayed.execute(0)
+    now.append(30)
+
+    def away(*_: Any) -> None:
+        raise MlflowUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrackingClient, "delete_duplicates", away)
+        assert mirror.loop.run_once() == 0
+
+    mirror.catch_up()
+
+    assert mirror.runs(history.name)[history.name].info.run_id == kept
