@@ -88,7 +88,7 @@ class Mirroring:
         try:
             count = self._mirror(experiment_id)
         except MlflowUnavailable as error:
-            self._store_error(experiment_id, str(error))
+            self._store_unavailable(experiment_id, str(error))
             raise
         except MlflowRefused as error:
             self._store_error(experiment_id, str(error))
@@ -222,6 +222,12 @@ class Mirroring:
         for creation, run_id in zip(waiting, stored, strict=True):
             if run_id is not None:
                 self._unanswered.keep(creation.new, run_id)
+
+    def _store_unavailable(self, experiment_id: str, error: str) -> None:
+        """Store the error with all experiments that wait. The one that it was found at is the last of the next pass."""
+        with self._database.write() as session:
+            behind = [one for one in mirrors.experiments_behind(session) if not self._backoff.is_resting(one)]
+            mirrors.fail_all(session, sorted(behind, key=lambda one: one == experiment_id), error)
 
     def _store_error(self, experiment_id: str, error: str) -> None:
         with self._database.write() as session:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete, func, select, text
 from sqlalchemy.orm import Session
@@ -71,10 +71,13 @@ def experiments_behind(session: Session) -> list[str]:
     return list(session.scalars(behind))
 
 
-def is_catching_up(session: Session, experiment: ExperimentRow) -> bool:
-    """Whether MLflow lacks events of the experiment, and no error keeps them from it."""
+def is_catching_up(session: Session, experiment: ExperimentRow, since: datetime) -> bool:
+    """Whether MLflow lacks events of the experiment, and no error has kept them from it since then."""
     mirror = session.get(MirrorRow, experiment.id)
-    return mirror is None or (mirror.error is None and mirror.cursor < experiment.event_count)
+    if mirror is None:
+        return True
+    has_failed = mirror.error is not None and mirror.updated_at >= since
+    return not has_failed and mirror.cursor < experiment.event_count
 
 
 def mirrors_of(session: Session, experiment_ids: Collection[str]) -> dict[str, MirrorRow]:
@@ -177,6 +180,7 @@ def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, paren
     mirror = _row(session, experiment_id)
     if mirror is not None:
         mirror.mlflow_experiment_id, mirror.parent_run_id = mlflow_experiment_id, parent_run_id
+        mirror.error = None
 
 
 def advance(
@@ -218,6 +222,16 @@ def fail(session: Session, experiment_id: str, error: str) -> None:
     mirror = _row(session, experiment_id)
     if mirror is not None:
         mirror.error = error
+
+
+def fail_all(session: Session, experiment_ids: Sequence[str], error: str) -> None:
+    """Store an error with all of the experiments. The next pass mirrors them in the order that is given here."""
+    now, present = database_now(session), existing(session, experiment_ids)
+    rows = mirrors_of(session, experiment_ids)
+    for place, experiment_id in enumerate(one for one in experiment_ids if one in present):
+        mirror = rows.get(experiment_id) or MirrorRow(experiment_id=experiment_id, cursor=0)
+        mirror.error, mirror.updated_at = error, now + timedelta(microseconds=place)
+        session.add(mirror)
 
 
 def _row(session: Session, experiment_id: str) -> MirrorRow | None:

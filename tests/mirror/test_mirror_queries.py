@@ -1,6 +1,7 @@
 """The mirror's queries, on SQLite and on PostgreSQL."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from service.operations.mirror_again import mirror_again
 from service.store import mirrors
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
+from tests.mirror.conftest import START
 
 CONTENDERS = ("trial.completed",)
 
@@ -102,14 +104,18 @@ def test_an_experiment_is_catching_up_unless_its_mirror_fails(
 ) -> None:
     history = begin_experiment()
 
-    def is_catching_up() -> bool:
+    def is_catching_up(since: timedelta = timedelta()) -> bool:
+        """`since` is counted from the time of the mirror's last error."""
         with database.read() as session:
-            return mirrors.is_catching_up(session, session.get_one(ExperimentRow, history.experiment_id))
+            mirror = session.get(MirrorRow, history.experiment_id)
+            experiment = session.get_one(ExperimentRow, history.experiment_id)
+            return mirrors.is_catching_up(session, experiment, (mirror.updated_at if mirror else START) + since)
 
     assert is_catching_up()
     with database.write() as session:
         mirrors.fail(session, history.experiment_id, "MLflow does not answer")
     assert not is_catching_up()
+    assert is_catching_up(since=timedelta(microseconds=1))
     for cursor, expected in ((0, True), (1, False)):
         with database.write() as session:
             mirrors.advance(session, history.experiment_id, 0, cursor, {})
