@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.logs import log_follower
+from tests.trainer.conftest import set_constant
 from trainer.worker.logs.log_follower import LogTail, OutputFile
 from trainer.worker.logs.masker import Masker
 
@@ -27,7 +27,7 @@ def chunks(path: Path, content: bytes) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_follower, "CHUNK_BYTES", CHUNK_BYTES)
+    set_constant(monkeypatch, OutputFile.read, "CHUNK_BYTES", CHUNK_BYTES)
 
 
 def test_a_full_chunk_ends_with_a_line_so_that_the_other_file_does_not_come_into_its_middle(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_no_more_output_is_sent_than_the_service_stores(
         sent.append(text)
         return lambda: None
 
-    monkeypatch.setattr(log_follower, "output_paths", lambda: [str(path)])
+    set_constant(monkeypatch, LogTail.__init__, "output_paths", lambda: [str(path)])
     tail = LogTail(send, Masker(()), max_bytes)
     path.write_bytes(b"x" * 100_000)
     tail.start()
