@@ -10,9 +10,9 @@ import numpy as np
 
 from search.problem import Observation
 from search.space.configuration_key import Key, key_of
-from search.space.parameters import FloatParameter
+from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Params, Space
-from search.space.unit_scale import from_unit, to_unit
+from search.space.unit_scale import NumberParameter, from_unit, to_unit
 
 MAX_DRAWS = 64
 MAX_WHOLE_DRAWS = 200
@@ -57,7 +57,7 @@ class DistinctProposals:
             del self._numbers[key]
 
     def _candidates(self, params: Params, number: int) -> Iterator[Params]:
-        """Moves a continuous parameter a little, or draws more and more of the parameters again, then all of them.
+        """Moves a number a little, or draws more and more of the parameters again, then all of them.
 
         The last resort is to go through all configurations.
         """
@@ -74,16 +74,19 @@ class DistinctProposals:
             yield configurations[index]
 
     def _moved(self, params: Params, random: np.random.Generator) -> Iterator[Params]:
-        continuous = {
-            name: one
-            for name in sorted(params)
-            if isinstance(one := self._space.root[name], FloatParameter) and one.values() is None
-        }
-        for _ in range(NEARBY_DRAWS if continuous else 0):
-            name = str(random.choice(list(continuous)))
-            position = to_unit(continuous[name], float(str(params[name]))) + random.normal(0, DISTANCE)
-            value = from_unit(continuous[name], float(np.clip(position, 0, 1)))
+        numbers = {name: one for name in sorted(params) if (one := _movable(self._space.root[name])) is not None}
+        for _ in range(NEARBY_DRAWS if numbers else 0):
+            name = str(random.choice(list(numbers)))
+            position = to_unit(numbers[name], float(str(params[name]))) + random.normal(0, DISTANCE)
+            value = from_unit(numbers[name], float(np.clip(position, 0, 1)))
             yield self._space.configurations.nearby({**params, name: value}, random.random)
 
     def _is_tried(self, params: Params, number: int) -> bool:
         return bool(self._numbers.get(key_of(self._space, params), set()) - {number})
+
+
+def _movable(parameter: Parameter) -> NumberParameter | None:
+    """The parameter, if it is a number with more than one value."""
+    if isinstance(parameter, CategoricalParameter) or parameter.low == parameter.high:
+        return None
+    return parameter

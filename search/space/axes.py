@@ -74,8 +74,10 @@ class Values:
         known = positions(self.values)
         return {known[one] for one in map(identity, wanted) if one in known}
 
-    def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:  # noqa: ARG002
+    def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:
         first, last = segment
+        if log and isinstance(self.values, range):
+            return _whole_between(self.values[first], self.values[last], share)
         return self.values[first + min(int(share * (last - first + 1)), last - first)]
 
 
@@ -162,6 +164,11 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
             first = found.pop()[0]  # noqa: PLW2901
         found.append((first, last))
     return found
+
+
+def _whole_between(low: int, high: int, share: float) -> int:
+    """On a logarithmic scale, where each number from 1 on has the room from half a step below it to half above."""
+    return min(max(round(interpolate_log(low - 0.5, high + 0.5, share)), low), high)
 
 
 def _sorted_between(values: Sequence[Any], wanted: Range) -> Sequence[Segment]:

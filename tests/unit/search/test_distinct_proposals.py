@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search.distinct_proposals import DistinctProposals
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
@@ -125,6 +126,16 @@ def test_another_proposal_differs_in_as_little_as_possible() -> None:
     assert sum(first[name] != other[name] for name in first) == 1
     assert propose(study, [Observation(5, first, "running")], 5) == first
     assert propose(study, [Observation(-1, first, "completed", (0.5,))], 5) == first
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_whole_number_that_would_be_repeated_is_moved_a_little(log: bool) -> None:
+    space = Space.model_validate({"n": {"type": "int", "low": 1, "high": 4096, "log": log}})
+    distinct = DistinctProposals(space, 7)
+    distinct.learn(Observation(0, {"n": 8}, "completed", (0.0,)))
+    found = [int(str(distinct.instead_of({"n": 8}, number)["n"])) for number in range(1, 200)]
+    assert max(found) < (8 * 4096**0.5 if log else 2048)
+    assert 8 not in found
 
 
 @given(data=st.data(), finite=st.booleans())
