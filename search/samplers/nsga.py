@@ -78,7 +78,7 @@ class Nsga2(Sampler):
 
 
 class Nsga3(Nsga2):
-    """Optuna's NSGAIIISampler. Each of the `reference_points` has a coordinate for every objective."""
+    """Optuna's NSGAIIISampler. Each of the `reference_points` has a distance from the best value of every objective."""
 
     reference_points: tuple[tuple[float, ...], ...] | None = Field(default=None, min_length=1)
     dividing_parameter: Annotated[int, Field(ge=1)] = 3

@@ -1,6 +1,8 @@
 """The two steps of Optuna's NSGA samplers: selecting the parents, and sampling a child of given parents."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,10 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseGASampler, NSGAIIISampler, NSGAIISampler
 from optuna.trial import FrozenTrial
 
-from search.problem import Problem
+from search.problem import Direction, Problem, sign_of
 from search.samplers.optuna.ask import study_for
 from search.samplers.optuna.conversion import joint_distributions_of
+from search.samplers.optuna.frozen_trials import with_value
 
 
 class GivenPopulation(BaseGASampler):
@@ -39,6 +42,22 @@ class GivenNsga3(GivenPopulation, NSGAIIISampler):
 
 def elite_of(problem: Problem, sampler: GivenPopulation, population: list[FrozenTrial]) -> list[FrozenTrial]:
     """The best of the population, as many as the sampler's population size, in the order of their numbers."""
+    if isinstance(sampler, GivenNsga3):
+        return _elite_by_losses(problem, sampler, population)
+    return _selected(problem, sampler, population)
+
+
+def _elite_by_losses(problem: Problem, sampler: GivenPopulation, population: list[FrozenTrial]) -> list[FrozenTrial]:
+    """Reference points are seen from the least values; Optuna takes these for the best in either direction."""
+    signs = [sign_of(direction) for direction in problem.directions]
+    losses = [with_value(one, *map(mul, signs, one.values)) for one in population]
+    minimize: Direction = "minimize"
+    minimized = replace(problem, directions=(minimize,) * len(signs))
+    known = {one.number: one for one in population}
+    return [known[one.number] for one in _selected(minimized, sampler, losses)]
+
+
+def _selected(problem: Problem, sampler: GivenPopulation, population: list[FrozenTrial]) -> list[FrozenTrial]:
     sampler.population = population
     with np.errstate(all="ignore"):  # between values at the limits of floats, distances are infinite
         best = sampler.select_parent(study_for(problem, sampler, [], 0), 1)

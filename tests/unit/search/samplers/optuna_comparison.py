@@ -11,7 +11,7 @@ from optuna.samplers import (
 )
 from optuna.trial import TrialState
 
-from search.problem import Direction, Observation, Problem, Status
+from search.problem import Direction, Observation, Problem, Status, sign_of
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
 from search.space.space import Params, Space
@@ -91,15 +91,27 @@ def of_paceline(study: Study, count: int) -> list[Params]:
 
 
 def of_optuna(
-    study: Study, count: int, sampler: Callable[[int], BaseSampler], suggest: Callable[[optuna.Trial], Params]
+    study: Study,
+    count: int,
+    sampler: Callable[[int], BaseSampler],
+    suggest: Callable[[optuna.Trial], Params],
+    *,
+    minimized: bool = False,
 ) -> list[Params]:
-    """The same by Optuna with its own storage; each trial's random numbers are derived from (seed, number)."""
-    optuna_study, found = optuna.create_study(directions=list(study.problem.directions)), list[Params]()
+    """The same by Optuna with its own storage; each trial's random numbers are derived from (seed, number).
+
+    `minimized`: of what is maximized, it is told the negative and minimizes that.
+    """
+    directions = study.problem.directions
+    signs = [sign_of(one) if minimized else 1 for one in directions]
+    optuna_study = optuna.create_study(directions=["minimize"] * len(signs) if minimized else list(directions))
+    found = list[Params]()
     for number in range(count):
         optuna_study.sampler = sampler(derived_seed(study.seed, number))
         trial = optuna_study.ask()
         found.append(suggest(trial))
-        optuna_study.tell(trial, list(observed(number, found[-1], len(study.problem.directions)).values or ()))
+        values = observed(number, found[-1], len(directions)).values or ()
+        optuna_study.tell(trial, [sign * value for sign, value in zip(signs, values, strict=True)])
     return found
 
 

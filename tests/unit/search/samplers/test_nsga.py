@@ -1,4 +1,4 @@
-"""NSGA-II and NSGA-III propose what a study of Optuna does."""
+"""NSGA-II proposes what a study of Optuna does, and NSGA-III what one that minimizes does."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from optuna.samplers._lazy_random_state import LazyRandomState
 from optuna.samplers._nsgaiii._elite_population_selection_strategy import NSGAIIIElitePopulationSelectionStrategy
 from optuna.samplers.nsgaii._elite_population_selection_strategy import NSGAIIElitePopulationSelectionStrategy
 
-from search.problem import Observation, Problem
+from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
 from search.space.space import Space
@@ -113,7 +113,7 @@ class Drawn(NSGAIIIElitePopulationSelectionStrategy):
 
 
 @pytest.mark.parametrize("options", [{}, {"dividing_parameter": 2}, {"reference_points": [[1, 0, 0], [0, 1, 1]]}])
-def test_nsga3_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> None:
+def test_nsga3_proposes_what_a_study_of_optuna_that_minimizes_does(options: dict[str, Any]) -> None:
     study = study_of(MIXED, SamplerSpec(sampler="nsga3", options={**options, "population_size": 8}, repeats=True), 3)
     points = {"reference_points": np.array(options["reference_points"])} if "reference_points" in options else options
     select = Drawn(population_size=8, rng=LazyRandomState(0), **points)
@@ -121,4 +121,25 @@ def test_nsga3_proposes_what_a_study_of_optuna_does(options: dict[str, Any]) -> 
     def sampler(seed: int) -> NSGAIIISampler:
         return NSGAIIISampler(seed=seed, population_size=8, elite_population_selection_strategy=select)
 
-    assert of_paceline(study, 40) == of_optuna(study, 40, sampler, mixed)
+    assert of_paceline(study, 40) == of_optuna(study, 40, sampler, mixed, minimized=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"reference_points": [[1, 0.1, 0.1], [0.1, 1, 0.1]]}])
+@pytest.mark.parametrize("maximized", [(0,), (1, 2), (0, 1, 2)])
+def test_nsga3_proposes_the_same_whether_a_loss_is_minimized_or_its_negative_maximized(
+    options: dict[str, Any], maximized: tuple[int, ...]
+) -> None:
+    space = Space.model_validate({name: {"type": "float", "low": 0, "high": 1} for name in "xyz"})
+    spec = SamplerSpec(sampler="nsga3", options={**options, "population_size": 6})
+
+    def proposals(maximized: tuple[int, ...]) -> list[list[Any]]:
+        directions: list[Direction] = ["maximize" if index in maximized else "minimize" for index in range(3)]
+        view, found = StudyView(Study(Problem(space, tuple(directions)), spec, 7)), list[list[Any]]()
+        for number in range(40):
+            found.append(list(view.propose([], number).values()))
+            losses = (found[-1][0], 1 - found[-1][0] + found[-1][1], 1 - found[-1][1] + found[-1][2])
+            values = tuple(-loss if index in maximized else loss for index, loss in enumerate(losses))
+            view.update([Observation(number, dict(zip("xyz", found[-1], strict=True)), "completed", values)])
+        return found
+
+    assert proposals(maximized) == proposals(())
