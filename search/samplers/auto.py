@@ -32,13 +32,14 @@ class Auto(Sampler):
         max_trials = math.inf if problem.max_trials is None else problem.max_trials
         budget = f"a budget of {counted(max_trials, 'trial')}" if max_trials < math.inf else "a budget without a limit"
         size = problem.space.size()
-        if size is not None and size <= max_trials:
+        if not problem.population and size is not None and size <= max_trials:
             reason = f"the space has {counted(size, 'configuration')}: {budget} can try them all"
             sampler = BruteForceAnew() if problem.warm_started else BruteForce()
             return ChosenSampler("brute_force", sampler, reason)
-        if problem.population:
+        if problem.population and not problem.warm_started:
             reason = "all trials of a population start before any of them ends, and qmc spreads them evenly"
             return ChosenSampler("qmc", Qmc(scramble=True), reason)
+        problem = replace(problem, population=False)  # its trials start together, but a model has the earlier ones
         choose = _for_one_objective if len(problem.directions) == 1 else _for_several_objectives
         chosen = choose(problem, frozenset(problem.features()), max_trials, budget)
         return _unless_random(chosen, problem, max_trials)

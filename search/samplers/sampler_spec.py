@@ -70,8 +70,7 @@ class SamplerSpec(JsonModel):
         """The sampler with its options; for `auto` the sampler that it chooses, with the reason."""
         sampler = self._sampler()
         if self.warm_start:
-            # The sampler has trials to learn from.
-            problem = replace(problem, population=False, warm_started=True)
+            problem = replace(problem, warm_started=True)
         return sampler.chooses(problem) or ChosenSampler(self.sampler, sampler)
 
     def uses_curve_score(self, problem: Problem) -> bool:

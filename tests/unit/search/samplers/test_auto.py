@@ -26,6 +26,7 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
         (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True, "constrained": True}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 50}, "tpe"),
         (FLAT, {"max_trials": 20, "prunes": True, "population": True}, "qmc"),
+        ({"c": ONE_OF_TWO}, {"max_trials": 6, "prunes": True, "population": True}, "qmc"),
         (
             {"c": ONE_OF_TWO, "p": UNDER_X},
             {"max_trials": 20, "population": True, "directions": ("minimize",) * 2},
@@ -61,6 +62,15 @@ def test_auto_chooses_for_the_problem_and_gives_the_reason(
     assert choice.name == chosen
     assert choice.reason
     assert SamplerSpec(sampler=chosen).mistakes_with(asked) == []
+
+
+@pytest.mark.parametrize("warm_start", [(), ("earlier",)])
+def test_a_population_has_all_of_its_members_in_a_space_with_fewer_configurations(warm_start: tuple[str, ...]) -> None:
+    space = Space.model_validate({"c": ONE_OF_TWO})
+    problem = Problem(space, ("minimize",), prunes=True, population=True, max_trials=6)
+    view = StudyView(Study(problem, SamplerSpec(sampler="auto", warm_start=warm_start), 7))
+    for number in range(6):
+        view.update([Observation(number, view.propose([], number), "running")])
 
 
 def test_gp_and_tpe_take_turns_and_learn_from_the_same_trials() -> None:
