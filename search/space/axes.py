@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from search.space.conditions import Range
+from search.space.conditions import ROUNDING, Range, differ_by_rounding
 from search.space.log_interpolation import interpolate_log
 from search.space.parameters import Steps, position
 from search.space.scalars import Scalar, identity, positions
@@ -71,8 +71,9 @@ class Values:
         """Those of the wanted values that are among these."""
         if isinstance(self.values, range | Steps):
             return {index for value in wanted if (index := self.position(value)) is not None}
-        known = positions(self.values)
-        return {known[one] for one in map(identity, wanted) if one in known}
+        known, wanted = positions(self.values), list(wanted)
+        exact = {known[one] for one in map(identity, wanted) if one in known}
+        return exact | _close_positions(self.values, [one for one in wanted if isinstance(one, float)])
 
     def between(self, segment: Segment, share: float, *, log: bool) -> Scalar:
         first, last = segment
@@ -163,6 +164,19 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
         if found and found[-1][1] + 1 == first:
             first = found.pop()[0]  # noqa: PLW2901
         found.append((first, last))
+    return found
+
+
+def _close_positions(values: Sequence[Scalar], wanted: Sequence[float]) -> set[int]:
+    """Of the values that differ from a wanted one only by a float's rounding, as `meets` compares them."""
+    if not wanted:
+        return set()
+    known = sorted((value, index) for index, value in enumerate(values) if isinstance(value, float))
+    found = set[int]()
+    for one in wanted:
+        margin = 2 * ROUNDING * abs(one)
+        close = known[bisect_left(known, (one - margin, 0)) : bisect_right(known, (one + margin, len(values)))]
+        found |= {index for value, index in close if differ_by_rounding(value, one)}
     return found
 
 

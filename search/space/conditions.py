@@ -12,6 +12,9 @@ from search.space.scalars import Scalar, same, shown
 
 Bound = Annotated[float, Field(allow_inf_nan=False)]
 
+ROUNDING = 1e-12
+"""How far floats may be apart, as a share of the larger one, and still count as the same."""
+
 
 class Range(JsonModel):
     """Numbers from `min` to `max`, both included; one of the two may be missing."""
@@ -79,11 +82,11 @@ def meets(condition: Range | tuple[Scalar, ...], value: Any) -> bool:
     """A float meets a listed one that differs only by rounding: 0.30000000000000004 is 0.3."""
     if isinstance(condition, Range):
         return value in condition
-    return any(same(value, one) or _differ_by_rounding(value, one) for one in condition)
+    return any(same(value, one) or differ_by_rounding(value, one) for one in condition)
 
 
-def _differ_by_rounding(value: Any, one: Scalar) -> bool:
-    return isinstance(value, float) and isinstance(one, float) and math.isclose(value, one, rel_tol=1e-12)
+def differ_by_rounding(value: Any, one: Scalar) -> bool:
+    return isinstance(value, float) and isinstance(one, float) and math.isclose(value, one, rel_tol=ROUNDING)
 
 
 def in_words(conditions: Mapping[str, Range | tuple[Scalar, ...]]) -> str:

@@ -108,6 +108,18 @@ def test_listed_values_that_differ_by_less_than_a_rounding_are_both_tried() -> N
     assert sorted(params["p"] for params in walked(study_of(space, grid))) == values  # type: ignore[type-var]
 
 
+def test_conditions_hold_for_values_of_the_grid_that_differ_by_rounding() -> None:
+    parameters = {
+        "p": {"type": "float", "low": 0, "high": 1, "step": 0.1},
+        "child": {"type": "int", "low": 0, "high": 1, "when": {"p": [0.3]}},
+    }
+    space = Space.model_validate(parameters).without([{"p": (0.6,)}])
+    values = [0.1 * index for index in range(8)]
+    found = walked(study_of(space, SamplerSpec(sampler="grid", options={"search_space": {"p": values}})))
+    assert [space.mistakes_in(params) for params in found] == [[]] * len(found)
+    assert sorted(params["p"] for params in found) == [0, 0.1, 0.2, *[0.1 * 3] * 2, 0.4, 0.5, 0.1 * 7]  # type: ignore[type-var]
+
+
 def test_grid_refuses_a_continuous_parameter_without_values_and_values_outside_the_space() -> None:
     options: Any = {"search_space": {"momentum": [0.5, 2, 0.5], "hidden": [], "depth": [1]}}
     mistakes = [
