@@ -36,7 +36,10 @@ class _Plan:
 
 
 class PriorProposer:
-    """Wraps the proposer of a sampler, which knows nothing of priors and learns from all trials."""
+    """Wraps the proposer of a sampler, which knows nothing of priors and learns from all trials.
+
+    It learns nothing from the trials of earlier experiments: a WarmStartProposer does, around samplers that learn.
+    """
 
     def __init__(self, sampler: Proposer, problem: Problem, seed: int) -> None:
         self._sampler, self._problem, self._seed = sampler, problem, seed
@@ -48,6 +51,8 @@ class PriorProposer:
 
     def learn(self, observation: Observation) -> None:
         self._sampler.learn(observation)
+        if observation.experiment is not None:
+            return
         self._trials[observation.number] = observation
         self._nearness[observation.number] = self._prior.nearness(observation.params)
         self._newest = None

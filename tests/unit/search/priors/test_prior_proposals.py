@@ -83,6 +83,19 @@ def test_the_values_of_the_priors_are_tried_first_and_once() -> None:
     assert propose(study, [*enqueued, Observation(1, mode, "failed")], 2) != mode
 
 
+def test_random_learns_nothing_from_an_earlier_experiment() -> None:
+    """Neither where its best trials are, nor that it has tried the values of the priors."""
+    study = Study(problem_of(BELIEVED), SamplerSpec(sampler="random", warm_start=("earlier",)), 7)
+    tried = [Observation(-1, {"x": 0.2, "lr": 1e-3}, "completed", (9.0,), experiment="earlier")]
+    tried += [Observation(-n, {"x": 0.9, "lr": n / 50}, "completed", (-1.0,), experiment="earlier") for n in (2, 3, 4)]
+    warm, cold = StudyView(study, tried), StudyView(study)
+    for number in range(12):
+        params = warm.propose([], number)
+        assert (params, warm.source(number)) == (cold.propose([], number), cold.source(number))
+        for view in (warm, cold):
+            view.update([Observation(number, params, "completed", (float(number % 5),))])
+
+
 def test_the_values_of_priors_that_are_forbidden_together_are_not_tried() -> None:
     space = Space.model_validate(BELIEVED).without([{"x": (0.2,), "lr": (1e-3,)}])
     params = propose(Study(Problem(space, ("minimize",)), SamplerSpec(), 7), [], 0)
