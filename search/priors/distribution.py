@@ -97,8 +97,12 @@ class PriorDistribution:
         }
 
     def mode(self, random: np.random.Generator) -> Params:
-        """The values of the priors."""
-        return self._space.draw(lambda name, _: self._values[name] if name in self._values else self.one(name, random))
+        """The values of the priors, under parents with which most of them exist."""
+        drawn = self._space.draw(lambda name, _: self._values[name] if name in self._values else self.one(name, random))
+        if self._values.keys() <= drawn.keys() or not self._space.has_known_configurations:
+            return drawn
+        other = self._space.configurations.with_most_of(self._values, random.random)
+        return max(drawn, other, key=lambda params: len(self.believed(params)))
 
     def draw(self, random: np.random.Generator) -> Params:
         return self._space.draw(lambda name, _: self.one(name, random))

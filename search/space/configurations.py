@@ -90,6 +90,25 @@ class Configurations:
             node = branch.to
         return {name: chosen[name] for name in self._parameters if name in chosen}
 
+    def with_most_of(self, wanted: Params, random: Callable[[], float]) -> Params:
+        """A possible configuration with the values of `wanted`, which are from the space, from the first parameter on.
+
+        Others are drawn from where most of the wanted values exist. At least one configuration must be possible.
+        """
+        chosen: dict[str, JsonValue] = {}
+        node: Node = ()
+        on = {name: self._part_on(name, wanted) for name in self._order}
+        kept = self._most_kept(on)
+        for level, name in enumerate(self._order):
+            best = self._best(level, node, on, kept[level + 1])
+            branch = best[int(random() * len(best))]
+            if branch.taken == on[name]:
+                chosen[name] = wanted[name]
+            elif branch.taken != ABSENT:
+                chosen[name] = self._drawn(name, self.parts[name][branch.taken], random)
+            node = branch.to
+        return {name: chosen[name] for name in self._parameters if name in chosen}
+
     def possible(self) -> dict[str, set[int]]:
         """For each parameter, the indexes of the parts that occur in a possible configuration."""
         found: dict[str, set[int]] = {}
@@ -155,6 +174,32 @@ class Configurations:
             counted = {node: sum(one.count * after[one.to] for one in all_) for node, all_ in branches_at.items()}
             totals.insert(0, counted)
         return totals
+
+    def _part_on(self, name: str, wanted: Params) -> int | None:
+        """The index of the part with the wanted value."""
+        position = self.axes[name].position(wanted[name]) if name in wanted else None
+        if position is None:
+            return None
+        return next(index for index, part in enumerate(self.parts[name]) if position in part)
+
+    def _most_kept(self, on: Mapping[str, int | None]) -> list[dict[Node, int]]:
+        """For each level and node, how many wanted values can follow."""
+        kept: list[dict[Node, int]] = [{(): 0}]
+        for level, name in reversed(list(enumerate(self._order))):
+            after = kept[0]
+            best = {node: self._best(level, node, on, after) for node in self._levels[level]}
+            counts = {node: after[all_[0].to] + (all_[0].taken == on[name]) for node, all_ in best.items() if all_}
+            kept.insert(0, dict.fromkeys(self._levels[level], 0) | counts)
+        return kept
+
+    def _best(
+        self, level: int, node: Node, on: Mapping[str, int | None], after: Mapping[Node, int]
+    ) -> Sequence[Branch]:
+        """The branch with the wanted value, or else those that most wanted values can follow."""
+        possible = [one for one in self._levels[level][node] if self._totals[level + 1][one.to]]
+        wanted = [one for one in possible if one.taken == on[self._order[level]]]
+        most = max((after[one.to] for one in possible), default=0)
+        return wanted or [one for one in possible if after[one.to] == most]
 
     def _is_on(self, name: str, branch: Branch, wanted: Params) -> bool:
         if branch.taken == ABSENT:

@@ -83,6 +83,27 @@ def test_the_values_of_the_priors_are_tried_first_and_once() -> None:
     assert propose(study, [*enqueued, Observation(1, mode, "failed")], 2) != mode
 
 
+def test_parents_without_a_prior_are_chosen_so_that_most_priors_exist() -> None:
+    unit = {"type": "float", "low": 0, "high": 1, "prior": {"value": 0.9}}
+    parameters = {
+        "first": {**unit, "when": {"model": "a"}},
+        "model": {"type": "categorical", "choices": list("abcdefghij")},
+        "depth": {"type": "int", "low": 1, "high": 99, "when": {"model": ["b", "c"]}},
+        "second": {**unit, "when": {"depth": {"min": 98}}},
+        "third": {**unit, "when": {"depth": {"max": 98}, "model": "c"}},
+    }
+    firsts = [propose(Study(problem_of(parameters), SamplerSpec(), seed), [], 0) for seed in range(10)]
+    assert firsts == [{"model": "c", "depth": 98, "second": 0.9, "third": 0.9}] * 10
+
+
+def test_a_parent_keeps_the_value_of_its_own_prior() -> None:
+    parameters = {
+        "model": {"type": "categorical", "choices": ["a", "b"], "prior": {"value": "a"}},
+        **{name: {"type": "int", "low": 0, "high": 9, "when": {"model": "b"}, "prior": {"value": 3}} for name in "xy"},
+    }
+    assert propose(Study(problem_of(parameters), SamplerSpec(), 7), [], 0) == {"model": "a"}
+
+
 def test_random_learns_nothing_from_an_earlier_experiment() -> None:
     """Neither where its best trials are, nor that it has tried the values of the priors."""
     study = Study(problem_of(BELIEVED), SamplerSpec(sampler="random", warm_start=("earlier",)), 7)
