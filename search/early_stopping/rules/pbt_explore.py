@@ -76,20 +76,24 @@ def _perturbed(parameter: Parameter, value: JsonValue, factors: Sequence[float],
         index += _one_of((-1, 1), random)
         return parameter.choices[min(max(index, 0), len(parameter.choices) - 1)]
     assert isinstance(value, int | float)  # noqa: S101 (of a configuration)
-    target = value * _one_of(factors, random)
+    factor = _one_of(factors, random)
     values = parameter.values()
     if isinstance(parameter, FloatParameter) and not isinstance(values, Steps):
-        return _within(parameter, target)
-    return _moved(parameter, value, target)
+        return _within(parameter, value * factor)
+    return _moved(parameter, value, factor)
 
 
-def _moved(parameter: FloatParameter | IntParameter, value: float, target: float) -> JsonValue:
-    """The value nearest to the target, but at least one step towards it; otherwise small integers would not change."""
+def _moved(parameter: FloatParameter | IntParameter, value: float, factor: float) -> JsonValue:
+    """The value nearest to the product, but at least one step towards it; otherwise small integers would not change.
+
+    A factor above 1 moves 0 up, and one below 1 down.
+    """
     values = parameter.values()
     assert values is not None  # noqa: S101 (it has steps)
-    before, after = _nearest(parameter, value), _nearest(parameter, target)
-    if before == after and target != value:
-        after = min(max(before + (1 if target > value else -1), 0), len(values) - 1)
+    before, after = _nearest(parameter, value), _nearest(parameter, value * factor)
+    if before == after and factor != 1:
+        is_up = (factor > 1) == (value >= 0)
+        after = min(max(before + (1 if is_up else -1), 0), len(values) - 1)
     return values[after]
 
 

@@ -139,3 +139,15 @@ def test_conditional_parameters_exist_only_under_their_parents() -> None:
     drawn = seen(WIDE, adam, PERTURB, "momentum")
     assert None in drawn
     assert len(drawn) > 50
+
+
+@pytest.mark.parametrize(
+    ("parameter", "moved"),
+    [
+        ({"type": "int", "low": -5, "high": 5}, {-1, 1}),
+        ({"type": "float", "low": 0, "high": 1, "step": 0.1}, {0.0, 0.1}),
+        ({"type": "int", "low": 0, "high": 0}, {0}),
+    ],
+)
+def test_a_number_with_steps_leaves_0(parameter: dict[str, Any], moved: set[float]) -> None:
+    assert seen({"n": parameter}, {"n": 0}, PERTURB, "n") == moved
