@@ -27,10 +27,15 @@ class Preview:
 
 
 def preview(study: Study, count: int) -> Preview:
-    """`samples` are the first `count` proposals, as if all of their trials ran; fewer if the space has fewer."""
+    """`samples` are the first `count` proposals, as if all of their trials ran; fewer if the space has fewer.
+
+    With `search.repeats` a space has no end, except for samplers that try each configuration once.
+    """
     space = study.problem.space
     dead, warnings = _dead(space)
-    return Preview(_samples(study, count), space.size(), dead, study.chosen_sampler, warnings)
+    size = space.size()
+    possible = count if size is None or study.sampler.repeats else min(count, size)
+    return Preview(_samples(study, possible), size, dead, study.chosen_sampler, warnings)
 
 
 def _samples(study: Study, count: int) -> list[Params]:
