@@ -24,7 +24,10 @@ DISTANCE = 0.1
 
 
 class DistinctProposals:
-    """Knows the configurations that trials have, whatever their status; not those of earlier experiments."""
+    """Knows the configurations that trials have, whatever their status.
+
+    It leaves out those of earlier experiments, and those that the space no longer has since it was narrowed.
+    """
 
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._seed, self._size = space, seed, space.configurations.size
@@ -37,6 +40,8 @@ class DistinctProposals:
             return
         if number in self._keys:
             self._forget(number)
+        if self._space.mistakes_in(observation.params):
+            return
         key = self._keys[number] = key_of(self._space, observation.params)
         self._numbers.setdefault(key, set()).add(number)
 
@@ -51,7 +56,7 @@ class DistinctProposals:
         return next(one for one in self._candidates(params, number) if not self._is_tried(one, number))
 
     def _forget(self, number: int) -> None:
-        key = self._keys[number]
+        key = self._keys.pop(number)
         self._numbers[key].remove(number)
         if not self._numbers[key]:
             del self._numbers[key]

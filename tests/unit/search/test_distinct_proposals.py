@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from search.distinct_proposals import DistinctProposals
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
-from search.space.space import Space
+from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.conformance.sampler_problems import PROBLEMS
 from tests.conftest import examples
@@ -126,6 +126,23 @@ def test_another_proposal_differs_in_as_little_as_possible() -> None:
     assert sum(first[name] != other[name] for name in first) == 1
     assert propose(study, [Observation(5, first, "running")], 5) == first
     assert propose(study, [Observation(-1, first, "completed", (0.5,))], 5) == first
+
+
+def test_what_a_narrowed_space_no_longer_has_does_not_count_as_tried() -> None:
+    parameters = {
+        "o": {"type": "categorical", "choices": ["a", "b"]},
+        "m": {"type": "int", "low": 0, "high": 1, "when": {"o": "a"}},
+    }
+    space = Space.model_validate(parameters)
+    before: list[Params] = [{"o": "a", "m": 0}, {"o": "a", "m": 2}, {"o": "b", "m": 0}, {"o": "b", "m": 1}]
+    distinct = DistinctProposals(space, 7)
+    for number, params in enumerate(before):
+        distinct.learn(Observation(number, params, "completed", (0.0,)))
+    found = []
+    for number in (4, 5):
+        found.append(distinct.instead_of({"o": "a", "m": 0}, number))
+        distinct.learn(Observation(number, found[-1], "running"))
+    assert sorted(map(str, found)) == ["{'o': 'a', 'm': 1}", "{'o': 'b'}"]
 
 
 @pytest.mark.parametrize("log", [True, False])
