@@ -135,8 +135,8 @@ def add_to_history(
                 own = history.of(number)
                 for milestone in rule.milestones(report, own):
                     own.reach(milestone, event.value, rule.pool_at(milestone, number, brackets.get(number)))
-            case Completion(number=number) if history.curves[number]:
-                history.complete(rule, number, list(history.curves[number].values())[-1])
+            case Completion(number=number) if (newest := history.curves[number].newest) is not None:
+                history.complete(rule, number, newest)
             case Queued(number=number):
                 history.reopen(rule, number, brackets.get(number))
 

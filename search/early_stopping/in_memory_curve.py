@@ -7,13 +7,14 @@ from search.problem import Direction, best_value_of
 
 
 class InMemoryCurve(Mapping[int, float]):
-    """Values by step, in the order in which the steps were added.
+    """Values by step, in the order in which the steps were added. `newest` is the value that was set last.
 
     The best values are kept, so a report at the end costs nothing for the steps before it. One at an earlier step costs
     the number of steps behind it.
     """
 
     def __init__(self) -> None:
+        self.newest: float | None = None
         self._values: dict[int, float] = {}
         self._steps: list[int] = []
         self._best: dict[Direction, float] = {}
@@ -59,7 +60,7 @@ class InMemoryCurve(Mapping[int, float]):
         else:
             self._steps.insert(place, step)
             self._best = {direction: best_value_of((best, value), direction) for direction, best in self._best.items()}
-        self._values[step] = value
+        self._values[step] = self.newest = value
         for bests in self._best_up_to.values():
             del bests[place:]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.analysis.replay import Completion, Event, RecordedReport, add_to_history, replay
-from search.early_stopping import InMemoryHistory, Rule
+from search.early_stopping import AT_END, InMemoryHistory, Rule
 from search.early_stopping.compared_metric import ComparedMetric
 from search.early_stopping.in_memory_curve import InMemoryCurve
 from search.problem import Direction
@@ -55,6 +55,14 @@ def test_a_curve_answers_as_a_plain_dict(
             assert repr(curve.best(direction)) == repr(best(list(plain.values()), direction))
             expected = best_since_and_before(plain, count, direction)
             assert repr(curve.best_since_and_before(count, direction)) == repr(expected)
+
+
+def test_the_value_at_the_end_is_that_of_the_newest_report_also_if_its_step_was_reported_before() -> None:
+    reports = [(1, 0.5), (2, 0.6), (3, 0.9), (2, 0.3)]
+    events: list[Event] = [*(RecordedReport(0, step, value) for step, value in reports), Completion(0)]
+    history = InMemoryHistory()
+    add_to_history(history, rule_of(rule="hyperband", max_step=9, weighted=True), METRIC, events, {})
+    assert history.value_at(0, AT_END) == 0.3
 
 
 class CountedFloat(float):
