@@ -191,12 +191,14 @@ def revive_trial(
 def request_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
     """Ask a running trial to leave; its holder learns of it with the answer to its next call.
 
-    The first cause is kept, with two exceptions. A cause which ends the trial replaces a pause, and the trial's time
+    The first cause is kept, with three exceptions. A cause which ends the trial replaces a pause, and the trial's time
     limit: that waits for a report, but other causes do not. And a report that fails the trial does so although the
-    trial was asked to stop at it.
+    trial was asked to stop at it. A user's stop replaces that of the experiment's end, which would be taken back when
+    the limit is moved.
     """
     waits = trial.stop_cause in {StopCause.PAUSED, StopCause.MAX_TRIAL_SECONDS} and cause in _ENDING
     fails = trial.stop_cause in {StopCause.USER, StopCause.EXPERIMENT_ENDED} and cause in FAILED_BY_REPORT
-    if trial.stop_cause is None or ((waits or fails) and trial.stop_cause != cause):
+    is_final = trial.stop_cause == StopCause.EXPERIMENT_ENDED and cause is StopCause.USER
+    if trial.stop_cause is None or ((waits or fails or is_final) and trial.stop_cause != cause):
         trial.stop_cause = cause
         trial.stop_reason = reason

@@ -12,6 +12,7 @@ from service.operations.attempts.trial_time import function_began_at, out_of_tim
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.rule_choice import choose_after_trial
+from service.operations.experiments.confirmation import LIMIT_MOVED
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import move_trial
 from service.runtime.search_view.objective_values import broken_constraints, missing_objectives
@@ -30,7 +31,7 @@ _FAILURE_AFTER_STOP = {
     StopCause.DIVERGED: FailureKind.DIVERGED,
     StopCause.BAD_OBJECTIVE: FailureKind.USER_ERROR,
 }
-"""There is no retry: what it reports for the same step would not count."""
+"""There is no retry: the same params are likely to end so again."""
 WITHOUT_CHECKPOINT = "; it has saved no checkpoint, so it would start from the beginning"
 HOW_TO_REPORT = ": report with ray.train.report(), not with tune.report() or print()"
 
@@ -151,12 +152,19 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
     is_final = failure is not None and not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry)
     has_failed_before = is_final and _waits_for_report(leased)
     if cause is not None and cause is not StopCause.PAUSED and not has_failed_before:
-        return Following(STATUS_AFTER_STOP[cause], trial.stop_reason)
+        return _as_asked(leased, cause)
     if failure is None:
         return _paused(leased) if cause else _stopped_by_holder(leased)
     if is_final:
         return Following(TrialStatus.FAILED, failure.message, failure.kind)
     return _paused(leased) if cause else Following(TrialStatus.QUEUED, failure.message)
+
+
+def _as_asked(leased: LeasedAttempt, cause: StopCause) -> Following:
+    """A trial that was asked to stop. It goes on if the experiment, whose end was the cause, does."""
+    if cause is StopCause.EXPERIMENT_ENDED and leased.experiment.end_reason is None:
+        return Following(TrialStatus.QUEUED, LIMIT_MOVED)
+    return Following(STATUS_AFTER_STOP[cause], leased.trial.stop_reason)
 
 
 def _waits_for_report(leased: LeasedAttempt) -> bool:

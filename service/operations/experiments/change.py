@@ -92,9 +92,10 @@ def _apply(
     if after.early_stopping != before.early_stopping:
         rebuild_milestones(session, experiment, after, now, milestones)
     if experiment.ended_at is None:
+        is_moved = has_ended_search(experiment) and _is_moved(experiment, before, after, changes)
         if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
-        if has_ended_search(experiment) and _is_moved(experiment, before, after, changes):
+        if is_moved:
             _continue_search(session, experiment, before, after, now)
         advance_experiment(session, experiment, after, now)
     elif not _fields(changes) <= AFTER_THE_END:
@@ -124,11 +125,12 @@ def _reopen(
         successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
         raise _still_over(experiment, f", which is final; a new one can learn from its trials: {successor}")
     remaining = _why_still_over(session, experiment, before, spec, now)
-    if not _is_revived_by(experiment, changes) and (remaining is None or remaining.reason != experiment.end_reason):
+    is_moved = _is_moved(experiment, before, spec, changes)
+    if not is_moved and (remaining is None or remaining.reason != experiment.end_reason):
         raise _still_over(experiment, f"; to continue it, change {REVIVED_BY[EndReason(experiment.end_reason)]}")
-    if remaining is None or _any_goes_on(session, experiment, remaining):
+    if remaining is None or (is_moved and _any_goes_on(session, experiment, remaining)):
         _go_on(session, experiment, now)
-    elif remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
+    elif is_moved and remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
         revive_experiment(session, experiment, at=now)
         begin_ending(session, experiment, remaining.reason, now, remaining.detail)
         advance_experiment(session, experiment, spec, now)
@@ -175,9 +177,9 @@ def _still_over(experiment: ExperimentRow, why: str) -> WrongState:
 def _is_moved(
     experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, changes: list[Difference]
 ) -> bool:
-    """Whether the limit that has ended the search was moved while its winners are confirmed, so that it may go on.
+    """Whether the limit that has ended the search or the experiment was moved, so that it may go on.
 
-    A lower `max_trials` only leaves fewer confirmations.
+    A lower `max_trials` leaves no more trials, and only fewer confirmations.
     """
     is_lowered = after.limits.max_trials < before.limits.max_trials
     is_in_vain = experiment.end_reason == EndReason.MAX_TRIALS and is_lowered
@@ -212,7 +214,7 @@ def _why_still_over(
     advice = f"; to continue it, change {REVIVED_BY[end.reason]}{also}" if end.reason in REVIVED_BY else ""
     if end.reason is EndReason.MAX_TRIALS and spec.confirm is not None:
         least = experiment.trial_count + spec.confirm.trial_count + 1
-        advice = f"; to continue it, set limits.max_trials to at least {least}{also}: confirmations count, too"
+        advice = f"; to continue it, set limits.max_trials to at least {least} (confirmations count, too){also}"
     if end.reason is EndReason.TOO_MANY_FAILURES and (
         helpful := limits_after_failures(session, experiment, before, now)
     ):

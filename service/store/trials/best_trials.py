@@ -14,6 +14,7 @@ from search.space.space import Space
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.confirmations import confirmed_trials, confirmed_winners
+from service.store.trials.ended_trials import have_run_to_their_ends
 from service.store.trials.trial_values import constraint_names, objective_names
 from service.store.trials.trials import best_first, is_of_search
 
@@ -57,28 +58,30 @@ def best_configurations(session: Session, experiment: ExperimentRow, space: Spac
 def possible_winners(session: Session, experiment: ExperimentRow, space: Space, count: int) -> set[int]:
     """The numbers of the trials that have been confirmed, or are or may come to be among the `best_configurations`.
 
-    Only completed trials, which cannot change any more, displace others.
+    Trials that ran to their ends displace others. When the experiment has ended, none may come to be among them.
     """
     winners = {trial.number for trial in confirmed_trials(session, [experiment.id])}
-    completed: set[Key] = set()
-    for number, params, status in _best_first(session, experiment):
+    if experiment.ended_at is not None:
+        return winners | {trial.number for trial in best_configurations(session, experiment, space, count)}
+    at_end: set[Key] = set()
+    for number, params, is_at_end in _best_first(session, experiment):
         key = key_of(space, params)
-        if key not in completed:
+        if key not in at_end:
             winners.add(number)
-        if status == TrialStatus.COMPLETED:
-            completed.add(key)
-        if len(completed) == count:
+        if is_at_end:
+            at_end.add(key)
+        if len(at_end) == count:
             break
     return winners
 
 
-def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any], str]]:
-    """The number, params and status of each feasible contender, read page by page."""
-    query = _feasible(experiment, select(TrialRow.number, TrialRow.params, TrialRow.status))
+def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any], bool]]:
+    """The number and params of each feasible contender, and whether it ran to its end, read page by page."""
+    query = _feasible(experiment, select(TrialRow.number, TrialRow.params, have_run_to_their_ends()))
     query = query.order_by(*best_first(experiment.spec["objectives"][0]["direction"])).limit(PAGE)
     for offset in itertools.count(0, PAGE):
         page = session.execute(query.offset(offset)).all()
-        yield from ((number, params, status) for number, params, status in page)
+        yield from ((number, params, bool(is_at_end)) for number, params, is_at_end in page)
         if len(page) < PAGE:
             return
 

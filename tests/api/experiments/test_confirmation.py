@@ -191,7 +191,7 @@ def test_a_search_continues_when_its_limit_is_raised_while_winners_are_confirmed
     name = started(service)
     searched(service, name)
     problem = patched(service, name, 16, 409)  # 6 trials confirm, and 6 more are kept for confirmations
-    assert "set limits.max_trials to at least 17: confirmations count, too" in problem["detail"]
+    assert "set limits.max_trials to at least 17 (confirmations count, too)" in problem["detail"]
     assert shown(service, name)["spec"]["limits"]["max_trials"] == 10
     patched(service, name, 17)
     assert shown(service, name)["end_reason"] is None

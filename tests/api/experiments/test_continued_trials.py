@@ -76,6 +76,47 @@ def test_trials_that_a_user_has_stopped_stay_stopped(service: Api) -> None:
     assert statuses(service, name) == ["stopped", "queued"]
 
 
+@pytest.mark.databases("sqlite", "postgresql")
+def test_trials_that_still_leave_when_the_limit_is_moved_go_on_unless_a_user_has_stopped_them(service: Api) -> None:
+    target = {"metric": "accuracy", "direction": "maximize", "target": 0.9}
+    name = started(
+        service, objectives=[target], confirm={"top": 1, "seeds": 2}, limits={"max_trials": 6, "parallelism": 3}
+    )
+    winner, leaving, stopped = (asked(service, name) for _ in range(3))
+    winner.report(accuracy=0.95)
+    winner.finish("stopped")
+    assert leaving.heartbeat()["decision"] == "stop"
+    service.post(f"/v1/trials/{stopped.trial}/stop")
+    patched(service, name, objectives=[target | {"target": 0.99}])
+    for held in (leaving, stopped):
+        held.finish("stopped")
+    assert statuses(service, name) == ["completed", "queued", "stopped"]
+    assert trials(service, name)[1]["reason"] == "the limit that ended the experiment was moved"
+
+
+def test_a_users_stop_counts_also_after_the_experiment_has_begun_to_end(service: Api) -> None:
+    name = service.create(limits={"max_trials": 4, "parallelism": 4})["name"]
+    one, other = asked(service, name), asked(service, name)
+    patched(service, name, limits=SHORT)
+    service.post(f"/v1/trials/{one.trial}/stop")
+    for held in (one, other):
+        held.finish("stopped")
+    patched(service, name, limits=LONG)
+    assert statuses(service, name) == ["stopped", "queued"]
+
+
+def test_a_lower_limit_of_trials_continues_nothing(service: Api) -> None:
+    name = service.create(limits={"max_trials": 3, "parallelism": 3})["name"]
+    last = asked(service, name)
+    out_of_time(service, name, last)
+    patched(service, name, limits={**LONG, "max_trials": 2})
+    ended(asked(service, name), 0.5)
+    ended(asked(service, name), 0.6)
+    assert shown(service, name)["end_reason"] == "max_trials"
+    refused = patched(service, name, 409, limits={"max_trials": 1})
+    assert "would end again immediately" in refused["detail"]
+
+
 def test_the_members_of_a_population_go_on(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
     trainer = Trainer()
