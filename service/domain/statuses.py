@@ -75,7 +75,7 @@ TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
     TrialStatus.FAILED: frozenset({TrialStatus.QUEUED}),
     TrialStatus.STOPPED: frozenset({TrialStatus.QUEUED}),
 }
-"""The moves that leave a final status: at a user's request, or when the limit that had ended the experiment is moved."""
+"""The moves that leave a final status: at a user's request, or when the limit that ended the experiment is moved."""
 
 LIVE_EXPERIMENT = frozenset(status for status, targets in EXPERIMENT_MOVES.items() if targets)
 LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targets)
