@@ -102,19 +102,18 @@ class StorageProbe(threading.Thread):
                     "mounted, mount it again; if the storage was emptied on purpose, restart the agent"
                 )
             _write(storage, file)
-            missing_room = self._missing_room(location)
+            missing_room = self._missing_room(location, file) if isinstance(storage, LocalFileSystem) else None
         except Exception as error:  # noqa: BLE001 - whatever a file system raises, it cannot be used
             return _cannot_be_written(location, error)
         self._is_kept = location == self._location
         return missing_room
 
-    def _missing_room(self, location: str) -> str | None:
-        """Why a checkpoint would have no room again. Only a file system says how much it has."""
-        storage, folder = FileSystem.from_uri(location)
+    def _missing_room(self, location: str, file: str) -> str | None:
+        """Why a checkpoint would have no room again, on the file system that has the file."""
         wanted = self._wanted_room
-        if wanted is None or not isinstance(storage, LocalFileSystem):
+        if wanted is None:
             return None
-        free, (required, until) = shutil.disk_usage(folder).free, wanted
+        free, (required, until) = shutil.disk_usage(file).free, wanted
         if free < required and time.monotonic() < until:
             return f"{location} has {_size(free)} free, and a checkpoint of {_size(required)} had no room"
         if self._wanted_room is wanted:  # no other loss has come meanwhile
