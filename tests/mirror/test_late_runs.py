@@ -62,6 +62,14 @@ def fail(mirror: Any, times: int) -> None:
             mirror.loop.run_once()
 
 
+def mirror_at_the_second_try(mirror: Any, delayed: DelayedCreations) -> None:
+    """The first one is not answered in time."""
+    fail(mirror, times=1)
+    delayed.is_free = True
+    mirror.catch_up()
+    delayed.is_free = False
+
+
 @pytest.mark.usefixtures("now")
 def test_of_runs_that_mlflow_has_created_late_one_is_kept(
     mirror: Any, begin_experiment: Callable[..., Any], delayed: DelayedCreations
@@ -86,14 +94,9 @@ def test_a_run_that_mlflow_creates_after_its_trial_was_mirrored_is_deleted(
 ) -> None:
     """The trial's run stays the one whose creation was answered."""
     history = begin_experiment()
-    fail(mirror, times=1)
-    delayed.is_free = True
-    mirror.catch_up()
-    delayed.is_free = False
+    mirror_at_the_second_try(mirror, delayed)
     history.completed_trial(0, 0.5)
-    fail(mirror, times=1)
-    delayed.is_free = True
-    mirror.catch_up()
+    mirror_at_the_second_try(mirror, delayed)
     kept = {name: run.info.run_id for name, run in mirror.runs(history.name).items()}
     for seconds in (30, 270):
         for index in range(2):
@@ -109,9 +112,7 @@ def test_a_late_run_stays_if_a_user_has_deleted_the_other(
     mirror: Any, begin_experiment: Callable[..., Any], delayed: DelayedCreations, now: list[float]
 ) -> None:
     history = begin_experiment()
-    fail(mirror, times=1)
-    delayed.is_free = True
-    mirror.catch_up()
+    mirror_at_the_second_try(mirror, delayed)
     mirror.client.delete_run(mirror.runs(history.name)[history.name].info.run_id)
     late = delayed.execute(0)
     now.append(30)
@@ -177,9 +178,7 @@ def test_a_look_for_late_runs_that_mlflow_does_not_answer_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     history = begin_experiment()
-    fail(mirror, times=1)
-    delayed.is_free = True
-    mirror.catch_up()
+    mirror_at_the_second_try(mirror, delayed)
     kept = mirror.runs(history.name)[history.name].info.run_id
     delayed.execute(0)
     now.append(30)

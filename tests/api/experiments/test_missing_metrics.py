@@ -1,4 +1,4 @@
-"""A metric of an objective or constraint that trials do not report, such as a misspelt one, is told before they end."""
+"""The experiment names metrics of objectives and constraints that its first trials do not report, before they end."""
 
 from typing import Any
 

@@ -100,7 +100,7 @@ def of_optuna(
 ) -> list[Params]:
     """The same by Optuna with its own storage; each trial's random numbers are derived from (seed, number).
 
-    `minimized`: of what is maximized, it is told the negative and minimizes that.
+    `minimized`: maximized objectives are negated, and Optuna minimizes all of them.
     """
     directions = study.problem.directions
     signs = [sign_of(one) if minimized else 1 for one in directions]
