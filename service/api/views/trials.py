@@ -200,13 +200,13 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
     spec, now = spec_of(experiment), database_now(session)
     scaling = spec.trainer.scaling
     size = bytes_of_trials(session, [row.id]).get(row.id, 0)
-    since = running_since(session, [row.id]).get(row.id)
+    attempts = attempts_of(session, row.id)
+    since = next((attempt.started_at for attempt in attempts if attempt.ended_at is None), None)
     return TrialDetail(
         **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id), size, since)),
         bracket=BracketView.of(spec.early_stopping, row),
         attempts=[
-            AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now))
-            for attempt in attempts_of(session, row.id)
+            AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now)) for attempt in attempts
         ],
         warm_start=None if row.warm_start is None else WarmStartView(**row.warm_start),
         generations=[GenerationView.of(generation) for generation in generations],
