@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, aliased
 
 from search.analysis.confirmation import Confirmed, Lead, lead_in, ranked, untested_in
-from search.problem import Direction
+from search.problem import Direction, sign_of
 from service.domain.statuses import LIVE_TRIAL, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
@@ -66,8 +66,21 @@ def counts_in_mean(experiment: ExperimentRow, one: TrialRow) -> bool:
 def ranking(
     experiment: ExperimentRow, chosen: Sequence[TrialRow], confirmations: Sequence[TrialRow]
 ) -> list[Confirmed]:
-    """The `chosen` trials by their confirmations, the best first."""
-    return ranked([_confirmed(experiment, trial, confirmations) for trial in chosen], _direction(experiment))
+    """The `chosen` trials by their confirmations, the best first.
+
+    Without those that others have displaced since, because the search went on, and that no confirmation has tested.
+    """
+    rank = ranked([_confirmed(experiment, trial, confirmations) for trial in chosen], _direction(experiment))
+    displaced = set(untested_in(rank)) & _displaced(experiment, chosen)
+    return [one for one in rank if one.number not in displaced]
+
+
+def _displaced(experiment: ExperimentRow, chosen: Sequence[TrialRow]) -> set[int]:
+    """The numbers of those that are no longer among the best of the search."""
+    sign = sign_of(_direction(experiment))
+    with_values = [(sign * trial.value, trial.number) for trial in chosen if trial.value is not None]
+    remaining = {number for _, number in sorted(with_values)[: experiment.spec["confirm"]["top"]]}
+    return {trial.number for trial in chosen} - remaining
 
 
 def lead_of(experiment: ExperimentRow, rank: Sequence[Confirmed]) -> Lead | None:

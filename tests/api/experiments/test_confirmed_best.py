@@ -96,6 +96,25 @@ def test_a_winner_without_a_confirmation_that_counts_loses_to_no_other(service: 
     )
 
 
+def test_a_former_winner_without_a_confirmation_that_counts_is_ranked_no_more(service: Api) -> None:
+    """A time limit stops its confirmations; the search then goes on and finds two better ones."""
+    limits = {"max_trials": 6, "parallelism": 4}
+    name = started(service, confirm={"top": 2, "seeds": 2}, limits=limits)
+    searched(service, name, [0.6, 0.5])
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_seconds": 1e-3}}).raise_for_status()
+    assert shown(service, name)["end_reason"] == "max_seconds"
+    more = {"max_seconds": None, "max_trials": 12}
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": more}).raise_for_status()
+    searched(service, name, [0.7, 0.8])
+    held = [asked(service, name) for _ in range(4)]
+    for one in held:
+        ended(one, {6: 0.7, 7: 0.6}[one.shown()["confirms"]])
+    found = best(service, name)
+    assert found["number"] == 6
+    assert [one["number"] for one in found["confirmation"]["ranking"]] == [6, 7]
+    assert "no confirmation of" not in found["confirmation"]["verdict"]
+
+
 def test_infeasible_confirmations_count_as_failed(service: Api) -> None:
     name = started(service, constraints=[{"metric": "size", "max": 5}])
     for value in SEARCHED:
