@@ -10,8 +10,10 @@ from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.leases import lock_attempt
 from service.operations.checkpoints.experiment_deletion import deletions_of_agent
 from service.operations.checkpoints.obsolete_checkpoints import obsolete_files
+from service.runtime.caches.experiment_caches import readable
 from service.runtime.context import Context
 from service.store.attempts import living_attempts
+from service.store.experiments import experiments_with
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow
 from trainer.wire import HeldAttempt, HeldAttempts, LostAttempt
@@ -32,12 +34,17 @@ def attempts_of_agent(context: Context, agent: str) -> HeldAttempts:
 
 
 def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt]) -> None:
-    """End attempts that the agent holds and reports as lost. Attempts that have ended already are left as they are."""
+    """End attempts that the agent holds and reports as lost. Attempts that have ended already are left as they are.
+
+    So are those of experiments that only a later version of the service can read: their leases expire.
+    """
     wanted = {(one.trial, one.attempt): one for one in lost}
     with context.database.read() as session:
-        found = [(a.id, wanted.get((a.trial_id, a.number))) for a in living_attempts(session, holder=agent)]
-    ids = [(id_, one) for id_, one in found if one is not None]
-    for attempt_id, one in ids:
+        held = [row for row in living_attempts(session, holder=agent) if (row.trial_id, row.number) in wanted]
+        experiments = readable(experiments_with(session, [*{row.experiment_id for row in held}]))
+        ids = {experiment.id for experiment in experiments}
+        found = [(row.id, wanted[row.trial_id, row.number]) for row in held if row.experiment_id in ids]
+    for attempt_id, one in found:
         # Its experiment may have been deleted since.
         with suppress(NotFound, NoResultFound), context.database.write() as session:
             leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
@@ -46,5 +53,5 @@ def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt])
                     f"the slot of agent {agent!r} that ran it is gone: its process was killed, or Ray was restarted"
                 )
                 end_as_lost(leased, message, context.settings.lease_seconds, began=one.began)
-    if ids:
+    if found:
         context.notify_all()

@@ -138,6 +138,17 @@ def test_an_expired_lease_of_an_experiment_of_a_later_version_waits_for_that_one
         assert [session.get_one(TrialRow, one.trial).status for one in held] == ["running", "queued"]
 
 
+def test_an_agent_that_lost_attempts_of_an_experiment_of_a_later_version_gets_other_trials(service: Api) -> None:
+    limits = {"max_trials": 10, "parallelism": 1}
+    names = [service.create(trainer=TORCH, priority=priority, limits=limits)["name"] for priority in (9, 0)]
+    of_both = [one for _ in names if (one := service.claim(nodes=[NODE]))]
+    lost = [{"trial": one.trial, "attempt": 1} for one in of_both]
+    use_what_only_a_later_version_knows(context_of(service), names[0])
+    again = service.claim(nodes=[NODE], lost=lost)
+    assert again
+    assert again.trial == of_both[1].trial
+
+
 def test_nodes_are_stored_without_empty_fields(service: Api) -> None:
     """An earlier version reads them, which refuses each field that it does not know."""
     assert service.claim(status=204, nodes=[NODE]) is None
