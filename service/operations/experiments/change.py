@@ -202,12 +202,16 @@ def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: E
 def _why_still_over(
     session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
 ) -> _StillOver | None:
-    """Why the search would end again immediately; None if it can continue."""
-    if (reached := _target_reached(session, experiment, spec)) is not None:
+    """Why the search would end again immediately; None if it can continue.
+
+    A reason that lets no confirmations run either comes first.
+    """
+    end = find_end(session, experiment, spec, now)
+    only_search = end is None or end.reason in CONFIRMED_ENDS
+    if only_search and (reached := _target_reached(session, experiment, spec)) is not None:
         also = _also(experiment, EndReason.TARGET_REACHED)
         why = f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}{also}"
         return _StillOver(EndReason.TARGET_REACHED, reached, why)
-    end = find_end(session, experiment, spec, now)
     if end is None:
         return None
     also = _also(experiment, end.reason)

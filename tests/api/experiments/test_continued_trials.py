@@ -146,6 +146,23 @@ def test_confirmations_that_the_time_limit_stopped_run_again(service: Api, moved
     assert len(confirmations(service, name)) == 2
 
 
+def test_a_time_limit_that_is_still_passed_lets_no_confirmations_run(service: Api) -> None:
+    """Although the search has also reached its target, whose winners would be confirmed."""
+    objectives = [{"metric": "accuracy", "direction": "maximize", "target": 0.6}]
+    limits = {"max_trials": 4, "parallelism": 4}
+    name = started(service, confirm={"top": 1, "seeds": 2}, limits=limits, objectives=objectives)
+    searched(service, name, [0.7])
+    first = asked(service, name)
+    first.report(accuracy=0.55)
+    out_of_time(service, name, first)
+    problem = patched(service, name, 409, limits={"max_seconds": 2e-3})
+    assert "would end again immediately: max_seconds" in problem["detail"]
+    assert patched(service, name, limits=LONG)["status"] == "running"
+    for _ in range(2):
+        ended(asked(service, name), 0.58)
+    assert shown(service, name)["end_reason"] == "target_reached"
+
+
 def test_the_end_of_a_continued_search_lets_confirmations_run(service: Api) -> None:
     name = started(service, confirm={"top": 1, "seeds": 2}, limits={"max_trials": 4, "parallelism": 4})
     searched(service, name, [0.5, 0.6])

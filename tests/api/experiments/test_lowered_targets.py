@@ -57,3 +57,16 @@ def test_a_trial_that_waits_for_a_promotion_has_lost(service: Api) -> None:
         held.finish("stopped")
         assert held.shown()["status"] == "paused"
     assert lowered(service, name, 0.7) == (None, None)
+
+
+def test_the_winner_of_a_search_that_has_reached_it_is_confirmed(service: Api) -> None:
+    limits = {"max_trials": 6, "parallelism": 3}
+    name = service.create(confirm={"top": 1, "seeds": 2}, limits=limits)["name"]
+    held = asked(service, name)
+    held.report(accuracy=0.9)
+    held.finish()
+    assert lowered(service, name, 0.8) == ("target_reached", 0)
+    confirmations = [asked(service, name) for _ in range(2)]
+    assert [one.shown()["confirms"] for one in confirmations] == [0, 0]
+    assert lowered(service, name, 0.95) == (None, 0)
+    assert asked(service, name).shown()["confirms"] is None
