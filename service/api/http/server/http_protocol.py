@@ -2,20 +2,25 @@
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, cast
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from service.api.http.problems import problem_response
 from service.api.http.request_log import REQUEST_ID
 from service.api.http.server.connection_watch import CHECK_SECONDS, ConnectionWatch
+from service.api.http.server.upgrade_ignoring_parser import UpgradeIgnoringParser
 from service.errors import BadRequest, Busy, HeaderTooLarge, RequestTimeout, ServiceError
 from trainer.process_log.context import log_context, new_request_id
 
 logger = logging.getLogger(__name__)
+
+MAX_TARGET_BYTES = 65_535
+"""Of a request target. httptools parses no longer one."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -35,6 +40,9 @@ class HttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.parser = cast("httptools.HttpRequestParser", UpgradeIgnoringParser(self))
+        self._answered: RequestResponseCycle | None = None
+        """The request whose answer comes next. uvicorn's `cycle` is the newest one, of several in a pipeline."""
         self.waiting_since: float | None = None
         self._body_since: float | None = None
         self._body_bytes = 0
@@ -52,6 +60,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._watch.discard(self)
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -62,11 +73,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(HeaderTooLarge(f"the header of a request may have at most {most} bytes", max_bytes=most))
 
     def on_headers_complete(self) -> None:
+        if self._is_upgraded:
+            return
         if not self.url.startswith(b"/"):
             self._use_host_of_target()
+        super().on_headers_complete()
         self.waiting_since, self._body_since = None, self.loop.time()
         self._body_bytes = self._unparsed_bytes = 0
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -74,6 +87,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._is_upgraded:
+            return
         self._body_since, self._unparsed_bytes = None, 0
         if self.cycle.response_complete:  # it was answered before its body was complete
             self._wait_for_request()
@@ -93,6 +108,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._unsent_since = None
 
     def send_400_response(self, msg: str) -> None:
+        if len(self.url) > MAX_TARGET_BYTES:
+            most = MAX_TARGET_BYTES
+            self._refuse(HeaderTooLarge(f"the URL of a request may have at most {most} bytes", max_bytes=most))
+            return
         self._refuse(BadRequest(f"this is not an HTTP/1.1 request: {msg}"))
 
     def check(self, now: float) -> None:
@@ -111,6 +130,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     def abort(self) -> None:
         self.transport.abort()
+
+    @property
+    def _is_upgraded(self) -> bool:
+        return cast("UpgradeIgnoringParser", self.parser).is_upgraded
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _check_body(self, since: float, now: float) -> None:
         limits = self._watch.limits
@@ -139,7 +166,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ServiceError) -> None:
         """Close the connection. Before that, answer with the error if the client may expect an answer next."""
-        is_first = self.waiting_since is not None or (self._body_since is not None and not self.cycle.response_started)
+        is_first = self.waiting_since is not None or (
+            self._body_since is not None and not self.cycle.response_started and not self.pipeline
+        )
         self.waiting_since = self._body_since = None
         with log_context.resumed({"request": new_request_id()}):  # no request, but what the client meant as one
             logger.info("%s: %s", self.client, error.detail)
