@@ -44,8 +44,8 @@ async def list_events(
 ) -> Page[EventView] | Response:
     """Server-sent events until the experiment has ended, resumable with `Last-Event-ID`; `follow=false`: JSON pages."""
     [page_before] = from_cursor(NUMBER_KEY, cursor) or (0,)
-    seen = max(after, page_before, last_event_id or 0)
-    experiment_id = await run_in_threadpool(_experiment_id, context, experiment)
+    last_seen = max(after, page_before, last_event_id or 0)
+    experiment_id, seen = await run_in_threadpool(_place_in_log, context, experiment, last_seen)
     if follow:
         context.followers.check()
         return RevocableStream(_stream(context, feeds, experiment_id, seen), media_type=EVENT_STREAM)
@@ -83,9 +83,15 @@ def server_sent(experiment: ExperimentRow, row: EventRow) -> bytes:
     return f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode()
 
 
-def _experiment_id(context: Context, experiment: str) -> str:
+def _place_in_log(context: Context, experiment: str, seen: int) -> tuple[str, int]:
+    """The experiment's id, and the number after which the caller's events begin.
+
+    0 if the log has no event `seen`: the caller has followed another log, of an experiment that had the same name
+    before, or from before the database was restored.
+    """
     with context.database.read() as session:
-        return experiment_named(session, experiment).id
+        row = experiment_named(session, experiment)
+        return row.id, seen if seen <= row.event_count else 0
 
 
 def _events(context: Context, experiment_id: str, seen: int, limit: int) -> list[EventView]:

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 from fastapi import Header
@@ -37,13 +38,21 @@ PART: dict[str, Any] = {
 
 
 class ArchiveStream(RevocableStream):
-    """Cut off when a file cannot be read. The client sees that bytes are missing."""
+    """Cut off when a file cannot be read. The client sees that bytes are missing.
+
+    It gives up `place`, its own among the simultaneous downloads, at its end.
+    """
+
+    def __init__(self, place: ExitStack, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._place = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        except* StorageUnavailable as group:
-            logger.warning("%s is cut off: %s", scope["path"], _first(group))
+        with self._place:
+            try:
+                await super().__call__(scope, receive, send)
+            except* StorageUnavailable as group:
+                logger.warning("%s is cut off: %s", scope["path"], _first(group))
 
 
 def _first(error: BaseException) -> BaseException:
@@ -60,26 +69,27 @@ async def archive_response(
 ) -> ArchiveStream:
     """Open the archive in a thread, and send it. Raises Busy, RangeNotSatisfiable, and what opening it raises."""
     context.downloads.check()
-    archive = await context.threads.downloading(open_archive)
-    wanted = _wanted(range_header, archive.size) if if_range in {None, archive.etag} else None
-    start, stop = wanted or (0, archive.size)
-    headers = {
-        "Accept-Ranges": "bytes",
-        "Content-Disposition": f'attachment; filename="{archive.name}.tar"',
-        "Content-Length": str(stop - start),
-        "ETag": archive.etag,
-    }
-    if wanted:
-        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{archive.size}"
-    body = _pieces(context, archive, start, stop)
-    return ArchiveStream(body, 206 if wanted else 200, headers, MEDIA_TYPE)
+    with ExitStack() as place:
+        place.enter_context(context.downloads.one())
+        archive = await context.threads.downloading(open_archive)
+        wanted = _wanted(range_header, archive.size) if if_range in {None, archive.etag} else None
+        start, stop = wanted or (0, archive.size)
+        headers = {
+            "Accept-Ranges": "bytes",
+            "Content-Disposition": f'attachment; filename="{archive.name}.tar"',
+            "Content-Length": str(stop - start),
+            "ETag": archive.etag,
+        }
+        if wanted:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{archive.size}"
+        body = _pieces(context, archive, start, stop)
+        return ArchiveStream(place.pop_all(), body, 206 if wanted else 200, headers, MEDIA_TYPE)
 
 
 async def _pieces(context: Context, archive: FolderArchive, start: int, stop: int) -> AsyncIterator[bytes]:
     pieces = archive.read(start, stop)
-    with context.downloads.one():
-        while piece := await context.threads.downloading(next, pieces, b""):
-            yield piece
+    while piece := await context.threads.downloading(next, pieces, b""):
+        yield piece
 
 
 def _wanted(header: str | None, size: int) -> tuple[int, int] | None:

@@ -56,6 +56,20 @@ def test_the_event_stream_follows_resumes_and_ends(service: Api) -> None:
     assert "event: experiment.completed" in got
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_the_whole_log_follows_a_number_that_it_does_not_have(service: Api, follow: bool) -> None:
+    """As after an experiment was deleted and its name used again."""
+    name = service.create(limits={"max_trials": 1})["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=1)
+    held.finish()
+    newest = service.events(name)[-1]["seq"]
+    path = f"/v1/experiments/{name}/events?follow={follow}&after="
+    assert "experiment.created" in service.http.get(f"{path}{newest + 1}").text
+    assert "experiment.created" not in service.http.get(f"{path}{newest}").text
+
+
 def test_logs_are_assembled_by_offset_and_shown_by_rank(service: Api) -> None:
     held = service.ask(service.create(trainer=TWO_WORKERS)["name"])
     assert held

@@ -7,23 +7,28 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 from sqlalchemy import select
 
+from service.api import checkpoints
 from service.errors import NotFound
 from service.operations.checkpoints import folder_archive, stored_folder
+from service.operations.checkpoints.checkpoint_archive import open_archive
+from service.operations.checkpoints.folder_archive import FolderArchive
 from service.operations.checkpoints.local_folder import LocalFolder
 from service.operations.checkpoints.stored_folder import RemoteFolder
 from service.settings import Settings
 from service.store.tables import CheckpointRow
 from tests.conftest import Api, Held, changed, running
-from tests.timeouts import wait_until
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -214,6 +219,30 @@ def test_only_so_many_are_downloaded_at_once(service: Api) -> None:
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:paceline:error:busy")
     assert fetched(service, held).status_code == 200
     wait_until(lambda: not downloads.count)
+
+
+def test_a_download_that_still_opens_its_archive_counts(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, _ = saved(service)
+    downloads = service.app.state.context.downloads
+    opening, opened = threading.Event(), threading.Event()
+
+    def open_slowly(*arguments: Any) -> FolderArchive:
+        opening.set()
+        assert opened.wait(PATIENCE_SECONDS)
+        return open_archive(*arguments)
+
+    monkeypatch.setattr(checkpoints, "open_archive", open_slowly)
+    downloads.count += 31
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(fetched, service, held)
+        assert opening.wait(PATIENCE_SECONDS)
+        assert fetched(service, held).status_code == 503
+        opened.set()
+        assert first.result().status_code == 200
+    wait_until(lambda: downloads.count == 31)
+    monkeypatch.setattr(checkpoints, "open_archive", Mock(side_effect=NotFound("gone")))
+    assert fetched(service, held).status_code == 404
+    assert downloads.count == 31
 
 
 def test_a_folder_of_any_other_file_system_is_read_in_the_same_way(service: Api) -> None:
