@@ -33,7 +33,9 @@ def code_to_check(context: Context, spec: ExperimentSpec, idempotency_key: str |
 
     Raises Conflict for a key that was used with another spec, and Invalid for a package that is not stored.
     """
-    is_repeat = idempotency_key is not None and _created_with(context, idempotency_key, _digest(spec)) is not None
+    is_repeat = (
+        idempotency_key is not None and _created_with(context, idempotency_key, request_digest(spec)) is not None
+    )
     return None if is_repeat else submitted_code(context, spec.trainer)
 
 
@@ -44,7 +46,7 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     Conflict for a key that was used with another spec, and Invalid for a package that is not stored and for experiments
     in `search.warm_start` that the search cannot learn from.
     """
-    digest = _digest(spec)
+    digest = request_digest(spec)
     if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, digest)):
         return earlier
     spec, chosen_rule = initial_rule(spec)
@@ -100,8 +102,10 @@ def _insert(
         return experiment
 
 
-def _digest(spec: ExperimentSpec) -> str:
-    return hashlib.sha256(json.dumps(spec.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+def request_digest(spec: ExperimentSpec) -> str:
+    """The same in a version that has more fields: the call may be repeated at that one, which gives them defaults."""
+    document = spec.model_dump(mode="json", exclude_unset=True)
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _created_with(context: Context, key: str, digest: str) -> ExperimentRow | None:
