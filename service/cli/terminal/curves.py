@@ -6,10 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from search.reported_numbers import number_in
+from service.domain.statuses import TrialStatus
 
 BARS = "▁▂▃▄▅▆▇█"
 OUTLIERS = 0.05
 """This share of the values, at each end, is drawn as the end of the scale: a first loss of 1e6 hides all others."""
+
+STATUS_EVENTS = {f"trial.{status}": status.value for status in TrialStatus}
+"""The statuses of trials by the kinds of their events. A later version's service may send other kinds."""
 
 Json = dict[str, Any]
 
@@ -65,8 +69,8 @@ class Curves:
             curve.params = data["params"]
             kept = data["checkpoint"]["step"]
             curve.points = {step: value for step, value in curve.points.items() if step <= kept}
-        elif kind.startswith("trial."):
-            curve.set_status(kind.removeprefix("trial."), datetime.fromisoformat(event["at"]))
+        elif kind in STATUS_EVENTS:
+            curve.set_status(STATUS_EVENTS[kind], datetime.fromisoformat(event["at"]))
 
 
 @dataclass(frozen=True)

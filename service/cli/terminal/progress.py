@@ -4,11 +4,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.cli.terminal.curves import Curves
+from service.cli.terminal.curves import STATUS_EVENTS, Curves
 from service.cli.terminal.value_texts import float_text
 
 RECENT_SENTENCES = 5
 FINISHED = ("completed", "pruned", "failed", "stopped")
+
+STATUSES_BY_KIND = STATUS_EVENTS | {"trial.created": "queued"}
 
 Json = dict[str, Any]
 
@@ -48,8 +50,7 @@ class TrialProgress:
     def add(self, event: Json) -> None:
         self.last_event = event["seq"]
         self.curves.add(event)
-        subject, _, status = event["kind"].partition(".")
-        if subject == "trial" and status:
+        if status := STATUSES_BY_KIND.get(event["kind"]):
             self._set_status(status, event["data"])
         elif event["kind"] == "experiment.search_chosen" and (why := event["data"]["early_stopping"]["why"]):
             self._say(f"early stopping: {event['data']['early_stopping']['options']['rule']}: {why}")

@@ -1,7 +1,7 @@
 """Following an experiment while the service is away, and its page in MLflow in the summary."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import httpx
@@ -63,6 +63,7 @@ def test_a_service_without_mlflow_names_no_page() -> None:
 AWAY = Unreachable("http://127.0.0.1:8000", httpx.ConnectError("connection refused"))
 PROXY = Refused({"status": 502, "detail": "bad gateway"})
 DELETED = Refused({"status": 404, "type": "not-found", "detail": "there is no experiment x-1"})
+COMPLETED = ({"kind": "trial.completed", "data": {"number": 0, "step": 3, "values": {"loss": 0.5}}},)
 
 
 class RestartingService:
@@ -70,8 +71,8 @@ class RestartingService:
 
     url = "http://127.0.0.1:8000"
 
-    def __init__(self, *answers: str | Exception) -> None:
-        self._answers = iter(answers)
+    def __init__(self, *answers: str | Exception, events: Sequence[dict[str, Any]] = COMPLETED) -> None:
+        self._answers, self._events = iter(answers), events
 
     def experiment(self, _name: str) -> dict[str, Any]:
         answer = next(self._answers)
@@ -81,17 +82,18 @@ class RestartingService:
         return ENDED | {"name": "mine", "spec": spec, "status": answer, "created_at": "2026-01-01T00:00:00Z"}
 
     def events(self, _experiment: str, after: int) -> Iterator[dict[str, Any]]:
-        if not after:
-            data = {"number": 0, "step": 3, "values": {"loss": 0.5}}
-            yield {"seq": 1, "kind": "trial.completed", "trial": "t-1", "data": data}
+        for seq, event in enumerate(self._events, 1):
+            if seq > after:
+                yield {"seq": seq, "trial": "t-1", "at": "2026-01-01T00:00:00Z"} | event
 
     def readiness(self) -> dict[str, Any]:
         return {"mlflow_url": None}
 
 
-def watched(*answers: str | Exception, outage_seconds: float = 60) -> str:
+def watched(*answers: str | Exception, outage_seconds: float = 60, **service_options: Any) -> str:
     output = io.StringIO()
-    service, console = cast(Client, RestartingService(*answers)), Console(file=output, width=200)
+    service = cast(Client, RestartingService(*answers, **service_options))
+    console = Console(file=output, width=200)
     assert watch.watch_experiment(service, "mine", console, outage_seconds)["status"] == "completed"
     return output.getvalue()
 
@@ -122,3 +124,17 @@ def test_a_service_that_stays_away_ends_following() -> None:
 def test_an_experiment_that_was_deleted_meanwhile_ends_following() -> None:
     with pytest.raises(Refused, match="no experiment"):
         watched("running", "running", DELETED)
+
+
+def test_new_trials_count_as_queued_and_unknown_events_as_nothing() -> None:
+    created = [{"kind": "trial.created", "data": {"number": number, "params": {}}} for number in range(2)]
+    unknown = [{"kind": "trial.compared", "data": {}}, {"kind": "trial.compared", "data": {"number": 1}}]
+    assert "trials; 2 queued\n" in watched("running", "completed", events=[*created, *unknown])
+
+
+def test_a_trial_that_continues_with_other_params_stays_paused() -> None:
+    data = {"number": 0, "params": {}}
+    paused = {"kind": "trial.paused", "data": {"number": 0, "reason": "it waits", "step": 1}}
+    exploited = {"kind": "trial.exploited", "data": data | {"checkpoint": {"uri": "/1", "step": 1}}}
+    shown = watched("running", "completed", events=[{"kind": "trial.created", "data": data}, paused, exploited])
+    assert "trials; 1 paused\n" in shown
