@@ -103,14 +103,19 @@ def clock(seconds: float) -> str:
 
 
 def remaining_seconds(finished: int, total: int, elapsed_seconds: float) -> float | None:
-    """Estimate the time left from the average so far; None before the first trial ends."""
-    return elapsed_seconds / finished * (total - finished) if finished else None
+    """Estimate the time left from the average so far; None before the first trial ends.
+
+    More trials than the total may have finished: confirmations, or those before a change of the limit.
+    """
+    return elapsed_seconds / finished * max(0, total - finished) if finished else None
 
 
 def _elapsed_seconds(experiment: Json) -> float:
+    """At least 0, because the service's clock may be ahead of this machine's."""
     began = datetime.fromisoformat(experiment["created_at"])
     ended = experiment.get("ended_at")
-    return ((datetime.fromisoformat(ended) if ended else datetime.now(UTC)) - began).total_seconds()
+    until = datetime.fromisoformat(ended) if ended else datetime.now(UTC)
+    return max(0.0, (until - began).total_seconds())
 
 
 def _progress_bar(experiment: Json, finished: int) -> RenderableType:

@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from service.cli.terminal.progress import Saved, TrialProgress
-from service.cli.terminal.progress_view import clock, remaining_seconds, status_counts, summary
+from service.cli.terminal.progress_view import clock, live_view, remaining_seconds, status_counts, summary
 
 
 def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[str, Any]:
@@ -115,3 +116,15 @@ def test_the_remaining_time_follows_the_average_so_far() -> None:
 
 def test_times_are_formatted() -> None:
     assert [clock(5), clock(65), clock(3665)] == ["0:05", "1:05", "1:01:05"]
+
+
+@pytest.mark.parametrize("finished", [1, 3], ids=["fewer than planned", "more than planned"])
+def test_no_time_is_negative_although_the_services_clock_is_ahead(finished: int, progress: TrialProgress) -> None:
+    for number in range(finished):
+        progress.add(event(number + 1, "trial.failed", number=number))
+    spec = {"objectives": [{"metric": "val_accuracy"}], "limits": {"max_trials": 2}}
+    experiment = {"name": "x", "status": "running", "spec": spec, "created_at": "2999-01-01T00:00:00Z"}
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(live_view(experiment, progress))
+    assert shown.get().partition("\n")[0].split()[-5:] == [f"{finished}/2", "0:00", "about", "0:00", "left"]
