@@ -1,4 +1,4 @@
-"""Following an experiment in the terminal: a live view, or plain lines where the output is not a terminal."""
+"""Following an experiment in the terminal: a live view, or plain lines where the output cannot be drawn over."""
 
 import contextlib
 import time
@@ -39,7 +39,8 @@ def watch_experiment(client: Client, name: str, console: Console, outage_seconds
     """
     experiment = client.experiment(name)
     progress = TrialProgress(metric=experiment["spec"]["objectives"][0]["metric"])
-    follow = _follow_live if console.is_terminal else _follow_plain
+    can_draw_over = console.is_terminal and not console.is_dumb_terminal  # Rich shows a dumb one the last view only
+    follow = _follow_live if can_draw_over else _follow_plain
     experiment = follow(_updates(client, experiment, progress, outage_seconds), progress, console)
     console.print()
     for label, text in _summary(client, experiment, progress):

@@ -90,10 +90,11 @@ class RestartingService:
         return {"mlflow_url": None}
 
 
-def watched(*answers: str | Exception, outage_seconds: float = 60, **service_options: Any) -> str:
+def watched(*answers: str | Exception, outage_seconds: float = 60, terminal: str = "", **of_service: Any) -> str:
+    """What is printed, to a terminal of this kind or to a pipe."""
     output = io.StringIO()
-    service = cast(Client, RestartingService(*answers, **service_options))
-    console = Console(file=output, width=200)
+    service = cast(Client, RestartingService(*answers, **of_service))
+    console = Console(file=output, width=200, force_terminal=bool(terminal) or None, _environ={"TERM": terminal})
     assert watch.watch_experiment(service, "mine", console, outage_seconds)["status"] == "completed"
     return output.getvalue()
 
@@ -138,3 +139,8 @@ def test_a_trial_that_continues_with_other_params_stays_paused() -> None:
     exploited = {"kind": "trial.exploited", "data": data | {"checkpoint": {"uri": "/1", "step": 1}}}
     shown = watched("running", "completed", events=[{"kind": "trial.created", "data": data}, paused, exploited])
     assert "trials; 1 paused\n" in shown
+
+
+def test_a_terminal_that_cannot_be_drawn_over_gets_a_line_for_each_end() -> None:
+    assert watched("running", "completed", terminal="dumb").startswith("trial 0 completed at step 3: loss 0.5\n")
+    assert "trials   " in watched("running", "completed", terminal="xterm")
