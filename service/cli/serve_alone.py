@@ -4,7 +4,7 @@ import typer
 
 from service.cli.commands import serve
 from service.errors import ServiceError
-from service.settings import BadSettings
+from service.settings import BadSettings, DatabaseAway
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(serve.app)
@@ -21,4 +21,4 @@ def main() -> None:
     except (BadSettings, ServiceError) as error:
         from service.cli.terminal import console  # noqa: PLC0415 - slow, and only for errors
 
-        console.fail([str(error)], console.EXIT_USAGE)
+        console.fail([str(error)], console.EXIT_FAILED if isinstance(error, DatabaseAway) else console.EXIT_USAGE)

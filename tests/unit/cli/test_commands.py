@@ -307,6 +307,13 @@ def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     assert f"port {port} of 127.0.0.1 is already taken" in said
 
 
+def test_serve_without_its_database_fails_as_other_commands_do(tmp_path: Path) -> None:
+    process = serve(tmp_path, "--port", "0", PACELINE_DATABASE_URL=f"postgresql+psycopg://me@127.0.0.1:{free_port()}/x")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "does not answer: connection failed" in said
+
+
 def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None:
     """And shares its files with no other user, those that an earlier version left included."""
     tmp_path.chmod(0o755)
