@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from service.cli.process_log import set_up_log
+from service.settings import MAX_PORT
 
 PANEL = "Deployment"
 app = typer.Typer()
@@ -18,7 +19,8 @@ def serve(
         str | None, typer.Option(help="Address to bind to; overrides PACELINE_HOST.", show_default="127.0.0.1")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to bind to; overrides PACELINE_PORT.", show_default="8000")
+        int | None,
+        typer.Option(min=0, max=MAX_PORT, help="Port to bind to; overrides PACELINE_PORT.", show_default="8000"),
     ] = None,
     insecure: Annotated[
         bool,

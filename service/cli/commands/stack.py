@@ -18,7 +18,7 @@ def up(
     port: Port = 8000,
     mlflow_port: MlflowPort = 5000,
     mlflow: Annotated[bool, typer.Option(help="Run an MLflow server and mirror experiments to it.")] = True,
-    cpus: Annotated[int | None, typer.Option(help="Ray's logical CPUs.", show_default="at least 8")] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="Ray's logical CPUs.", show_default="at least 8")] = None,
 ) -> None:
     """Run Ray, MLflow, the service and an agent on this machine until Ctrl-C."""
     from service.stack import up as stack  # noqa: PLC0415

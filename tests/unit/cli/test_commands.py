@@ -307,6 +307,22 @@ def test_serve_names_a_port_that_is_taken(tmp_path: Path, url: str) -> None:
     assert f"port {port} of 127.0.0.1 is already taken" in said
 
 
+@pytest.mark.parametrize("port", ["-1", "70000"])
+def test_serve_refuses_a_port_that_does_not_exist(tmp_path: Path, port: str) -> None:
+    process = serve(tmp_path, "--port", port, COLUMNS="200")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "Invalid value for '--port'" in said
+
+
+@pytest.mark.parametrize("cpus", ["-1", "0"])
+def test_up_refuses_a_number_of_cpus_that_runs_nothing(run: Run, monkeypatch: pytest.MonkeyPatch, cpus: str) -> None:
+    monkeypatch.setattr("service.stack.up.run", lambda options: pytest.fail(f"started with {options}"))
+    ended = run("up", "--cpus", cpus)
+    assert ended.code == 2
+    assert "Invalid value for '--cpus'" in ended.err
+
+
 def test_serve_without_its_database_fails_as_other_commands_do(tmp_path: Path) -> None:
     process = serve(tmp_path, "--port", "0", PACELINE_DATABASE_URL=f"postgresql+psycopg://me@127.0.0.1:{free_port()}/x")
     _, said = process.communicate(timeout=60)
