@@ -41,6 +41,7 @@ def _one_of(column: str, statuses: type[ExperimentStatus | TrialStatus]) -> Chec
 
 EXPERIMENT_KEY = "experiments.id"
 TRIAL_KEY = "trials.id"
+TOKEN_NAME_LENGTH = 100
 
 
 class PackageRow(Base):
@@ -446,7 +447,7 @@ class TokenRow(Base):
     """
 
     __tablename__ = "tokens"
-    name: Mapped[str] = mapped_column(String(100), primary_key=True)
+    name: Mapped[str] = mapped_column(String(TOKEN_NAME_LENGTH), primary_key=True)
     role: Mapped[str] = mapped_column(String(20))
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime]

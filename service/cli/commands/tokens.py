@@ -4,19 +4,33 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.markup import escape
 
 from service.cli.arguments import BadArgument, duration
 from service.cli.terminal import console
+from service.cli.terminal.text_layout import table
 from service.domain.roles import Role
 
 app = typer.Typer(help="Manage access tokens; run it on the service's machine.", no_args_is_help=True)
 
 
 def _name(text: str) -> str:
+    from trainer.wire import is_storable_text  # noqa: PLC0415 - the other commands start without it
+
     if not text.strip():
         raise typer.BadParameter("must not be empty")
+    if not is_storable_text(text):
+        raise typer.BadParameter("must be text in UTF-8")
     return text
+
+
+def _new_name(text: str) -> str:
+    """Its length counts only here: SQLite may hold longer ones of an earlier version, which can be removed."""
+    from service.store.tables import TOKEN_NAME_LENGTH  # noqa: PLC0415
+
+    if len(text) > TOKEN_NAME_LENGTH:
+        raise typer.BadParameter(f"must have at most {TOKEN_NAME_LENGTH} characters, not {len(text)}")
+    return _name(text)
 
 
 def _duration(text: str) -> timedelta:
@@ -33,12 +47,14 @@ def _lifetime(text: str) -> timedelta:
     return lifetime
 
 
-Name = Annotated[str, typer.Argument(help="The token's name: who or what uses it.", parser=_name, metavar="NAME")]
+NAME_HELP = "The token's name: who or what uses it."
+Name = Annotated[str, typer.Argument(help=NAME_HELP, parser=_name, metavar="NAME")]
+NewName = Annotated[str, typer.Argument(help=NAME_HELP, parser=_new_name, metavar="NAME")]
 
 
 @app.command(epilog="Example: export PACELINE_TOKEN=$(paceline token create alice --role write --lifetime 90d)")
 def create(
-    name: Name,
+    name: NewName,
     role: Annotated[Role, typer.Option(help="What callers with this token may do.")] = Role.WRITE,
     lifetime: Annotated[
         timedelta | None,
@@ -88,12 +104,13 @@ def list_tokens() -> None:
     from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
     from service.operations.tokens import all_tokens  # noqa: PLC0415
 
-    table = Table("name", "role", "created", "expires", "last used", box=None, pad_edge=False)
     with upgraded_database() as database:
-        for token in all_tokens(database):
-            times = map(_shown, (token.created_at, token.expires_at, token.last_used_at))
-            table.add_row(token.name, token.role, *times)
-    console.out.print(table)
+        tokens = all_tokens(database)
+    rows = [
+        (escape(one.name), one.role, *map(_shown, (one.created_at, one.expires_at, one.last_used_at))) for one in tokens
+    ]
+    shown = table(("name", "role", "created", "expires", "last used"), rows)
+    console.print_result(None, shown, as_json=False)
 
 
 @app.command("rm")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from service.cli.terminal import console
 from tests.unit.cli.conftest import Run, open_to_others, serving
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,30 @@ def test_tokens_are_created_listed_and_removed(run: Run, tmp_path: Path, monkeyp
     assert run("token", "rm", "alice").code == 0
     assert "alice" not in run("token", "ls").out
     assert "no token 'alice'" in run("token", "rm", "alice").err
+
+
+@pytest.mark.parametrize("name", ["[/a]", "[red]bob[/red]", "x" * 100])
+def test_names_are_listed_as_they_were_given(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(console.out, "width", 60)
+    assert run("token", "create", name).code == 0
+    [_, row] = run("token", "ls").out.splitlines()
+    assert row.startswith(f"{name}  write")
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [("x" * 300, "must have at most 100 characters, not 300"), ("a\udcff", "must be text in UTF-8")],
+)
+def test_a_name_that_not_every_database_can_store_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mistake: str
+) -> None:
+    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
+    ended = run("token", "create", name)
+    assert (ended.code, ended.out) == (2, "")
+    assert mistake in ended.err
 
 
 def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
