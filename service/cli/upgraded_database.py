@@ -1,6 +1,6 @@
 """The service's database, for commands that work on it without the HTTP API: upgraded, or as it is."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,13 +37,16 @@ def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
 
 
 @contextmanager
-def present_database(settings: Settings) -> Iterator[Database]:
-    """Open the settings' database as it is. Raises BadSettings if there is none, or it has another version's schema."""
+def present_database(settings: Settings, *, also_newer: bool = False) -> Iterator[Database]:
+    """Open the settings' database as it is. Raises BadSettings if there is none, or it has another version's schema.
+
+    With `also_newer`, a schema of a later version that is known to work with this one is accepted, too.
+    """
     with private_files.new_files_restricted():
         database = Database(settings.database_url)
         try:
             _check_file(database)
-            _check_schema(database)
+            _check_schema(database, {SchemaState.CURRENT, SchemaState.NEWER} if also_newer else {SchemaState.CURRENT})
             yield database
         finally:
             database.close()
@@ -56,14 +59,14 @@ def _check_file(database: Database) -> None:
         raise BadSettings(f"there is no database {file}; see PACELINE_DATA_DIR and PACELINE_DATABASE_URL")
 
 
-def _check_schema(database: Database) -> None:
+def _check_schema(database: Database, accepted: Container[SchemaState]) -> None:
     try:
         with database.engine.connect() as connection:
             state, present = state_of(connection), revision_of(connection)
     except DBAPIError as error:
         _check_reached(database, error)
         raise
-    if state is not SchemaState.CURRENT:
+    if state not in accepted:
         what = f"has the schema of another version (revision {present})" if present else "is empty"
         raise BadSettings(
             f"the database {what}; this version has revision {newest_revision()}. Use the version of the service"

@@ -10,6 +10,7 @@ from service.cli.arguments import BadArgument, duration
 from service.cli.terminal import console
 from service.cli.terminal.text_layout import table
 from service.domain.roles import Role
+from service.settings import Settings
 
 app = typer.Typer(help="Manage access tokens; run it on the service's machine.", no_args_is_help=True)
 
@@ -91,20 +92,20 @@ def rotate(
     ] = None,
 ) -> None:
     """Replace a token by a new one with the same name and role, and print it."""
-    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import present_database  # noqa: PLC0415
     from service.operations.tokens import rotate_token  # noqa: PLC0415
 
-    with upgraded_database() as database:
+    with present_database(Settings.from_env(), also_newer=True) as database:
         typer.echo(rotate_token(database, name, overlap=overlap or timedelta(0), lifetime=lifetime))
 
 
 @app.command("ls")
 def list_tokens() -> None:
     """List the tokens: name, role, and when each was created, expires and was last used."""
-    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import present_database  # noqa: PLC0415
     from service.operations.tokens import all_tokens  # noqa: PLC0415
 
-    with upgraded_database() as database:
+    with present_database(Settings.from_env(), also_newer=True) as database:
         tokens = all_tokens(database)
     rows = [
         (escape(one.name), one.role, *map(_shown, (one.created_at, one.expires_at, one.last_used_at))) for one in tokens
@@ -116,10 +117,10 @@ def list_tokens() -> None:
 @app.command("rm")
 def remove(name: Name) -> None:
     """Remove a token. The service refuses it from then on, and ends its open streams within seconds."""
-    from service.cli.upgraded_database import upgraded_database  # noqa: PLC0415
+    from service.cli.upgraded_database import present_database  # noqa: PLC0415
     from service.operations.tokens import remove_token  # noqa: PLC0415
 
-    with upgraded_database() as database:
+    with present_database(Settings.from_env(), also_newer=True) as database:
         remove_token(database, name)
 
 

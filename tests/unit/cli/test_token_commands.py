@@ -7,6 +7,7 @@ import pytest
 
 from service.cli.terminal import console
 from tests.unit.cli.conftest import Run, open_to_others, serving
+from tests.unit.cli.test_mirror_again_command import revision_in, set_revision
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +54,35 @@ def test_a_name_that_not_every_database_can_store_is_refused(
     ended = run("token", "create", name)
     assert (ended.code, ended.out) == (2, "")
     assert mistake in ended.err
+
+
+ON_PRESENT_TOKENS = (["ls"], ["rm", "alice"], ["rotate", "alice"])
+
+
+@pytest.mark.parametrize("command", ON_PRESENT_TOKENS, ids=" ".join)
+def test_a_database_is_created_for_the_first_token_only(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path / "data"))
+    ended = run("token", *command)
+    assert (ended.code, ended.out) == (2, "")
+    assert f"there is no database {tmp_path / 'data' / 'paceline.db'}" in ended.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ON_PRESENT_TOKENS, ids=" ".join)
+def test_only_an_older_schema_stops_the_commands_of_present_tokens(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
+    run("token", "create", "alice")
+    set_revision(tmp_path / "paceline.db", "9999")
+    assert run("token", *command).code == 0
+    set_revision(tmp_path / "paceline.db", "0016")
+    ended = run("token", *command)
+    assert (ended.code, ended.out) == (2, "")
+    assert "has the schema of another version (revision 0016)" in ended.err
+    assert revision_in(tmp_path / "paceline.db") == "0016"
 
 
 def test_the_token_comes_from_the_environment(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
