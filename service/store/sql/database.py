@@ -1,6 +1,8 @@
 """Sessions on SQLite or PostgreSQL. `read()` sees a snapshot; `write()` commits at its end, or rolls back."""
 
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
@@ -19,6 +21,7 @@ _SQLITE_CLOCK = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime)
 _POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)
 
 BUSY_TIMEOUT_SECONDS = 30
+WAL_POLL_SECONDS = 0.01
 
 CONNECTIONS = 32
 """The most connections of a service process. It has no more threads than that, so that none waits for a connection."""
@@ -159,8 +162,23 @@ def _drop_details(context: ExceptionContext) -> None:
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    _use_wal(connection)
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _use_wal(connection: Any) -> None:
+    """Retries, because SQLite does not wait for another process that switches a new database at the same moment."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        time.sleep(WAL_POLL_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:

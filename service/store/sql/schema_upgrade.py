@@ -38,21 +38,17 @@ class SchemaTooNew(Exception):
 def upgrade(database: Database) -> None:
     """Upgrade an older schema. Raises SchemaTooNew for one that this version does not work with.
 
-    Several service processes may call this concurrently: on PostgreSQL one upgrades and the others wait. Alembic is
-    imported only if there is something to do: a service that was killed must be back soon.
+    Several processes may call this concurrently: one upgrades and the others wait. Alembic is imported only if there is
+    something to do: a service that was killed must be back soon.
     """
     with database.engine.connect() as connection:
         if not _is_older(connection):
             return
     from alembic import command  # noqa: PLC0415
 
-    with _unchecked_keys(database) as connection, connection.begin():
-        if not database.is_sqlite:
-            lift_statement_timeout(connection)
-            connection.execute(text("set local lock_timeout = 0"))
-            connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-            if not _is_older(connection):  # another service has upgraded it meanwhile
-                return
+    with _locked_schema(database) as connection:
+        if not _is_older(connection):  # another process has upgraded it meanwhile
+            return
         command.upgrade(config(connection), "head")
         broken = connection.execute(text("pragma foreign_key_check")).all() if database.is_sqlite else []
         if broken:
@@ -116,13 +112,28 @@ def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> 
 
 
 @contextmanager
+def _locked_schema(database: Database) -> Iterator[Connection]:
+    """One transaction to change the schema in, which other processes that would change it wait for.
+
+    PostgreSQL's timeouts are those of a service's calls, and a table may take longer to be changed.
+    """
+    with _unchecked_keys(database) as connection, connection.begin():
+        if not database.is_sqlite:
+            lift_statement_timeout(connection)
+            connection.execute(text("set local lock_timeout = 0"))
+            connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        yield connection
+
+
+@contextmanager
 def _unchecked_keys(database: Database) -> Iterator[Connection]:
-    """Connect, on SQLite with foreign keys off.
+    """Connect, on SQLite with foreign keys off, and so that a transaction begins with the lock of the only writer.
 
     SQLite changes a constraint by copying the table and dropping the old one, which must not cascade to other tables.
     It ignores the setting inside of a transaction.
     """
     with database.engine.connect() as connection:
+        connection.execution_options(paceline_begin="IMMEDIATE")
         raw = connection.connection.driver_connection
         if raw is None or not database.is_sqlite:
             yield connection
