@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from service import private_files
 from service.settings import BadSettings, DatabaseAway, Settings, without_password
-from service.store.sql.database import Database, is_outage
+from service.store.sql.database import Database, is_cancelled, is_locked, is_outage
 from service.store.sql.schema_upgrade import (
     SchemaState,
     SchemaTooNew,
@@ -84,14 +84,15 @@ def _upgrade(database: Database) -> None:
 
 
 def _check_reached(database: Database, error: DBAPIError) -> None:
-    """Raises DatabaseAway if the error means that the database does not answer."""
+    """Raises DatabaseAway if the error means that the database does not answer, or does not finish the command."""
     if not is_outage(error):
         return
     url = without_password(database.engine.url.render_as_string(hide_password=True))
-    message = (
-        f"the database {url} does not answer: {outage_reason(error)}; see PACELINE_DATABASE_URL and the server's log"
-    )
-    raise DatabaseAway(message) from error
+    if is_cancelled(error) or is_locked(error):
+        how, advice = "has ended the command", "nothing was changed. See whether services or others use it"
+    else:
+        how, advice = "does not answer", "see PACELINE_DATABASE_URL and the server's log"
+    raise DatabaseAway(f"the database {url} {how}: {outage_reason(error)}; {advice}") from error
 
 
 def outage_reason(error: SQLAlchemyError) -> str:

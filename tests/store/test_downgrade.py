@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import text
 
 from service.cli.upgraded_database import downgraded
-from service.settings import BadSettings
+from service.settings import BadSettings, DatabaseAway
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import WouldLoseData, downgrade, newest_revision, revision_of, upgrade
 from tests.store.test_schema import OLD_ROWS
@@ -80,6 +82,44 @@ def test_every_revision_can_be_reached_and_left(database_url: str) -> None:
         assert downgrade(database, f"{number:04}") == f"{number:04}"
     upgrade(database)
     database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.databases("postgresql")
+def test_a_downgrade_takes_as_long_as_it_needs_and_is_the_only_change_of_the_schema(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note_then_downgrade(config: Config, revision: str) -> None:
+        connection = config.attributes["connection"]
+        settings.extend(connection.scalar(text(f"show {name}")) for name in ("statement_timeout", "lock_timeout"))
+        settings.append(
+            connection.scalar(
+                text("select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()")
+            )
+        )
+        downgrade_schema(config, revision)
+
+    settings, downgrade_schema = list[object](), command.downgrade
+    monkeypatch.setattr(command, "downgrade", note_then_downgrade)
+    monkeypatch.setenv("PACELINE_DATABASE_URL", database_url)
+    assert downgraded("0030", lose_data=False) == "0030"
+    assert settings == ["0", "0", 1]
+
+
+@pytest.mark.slow
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("code", ["57014", "55P03"], ids=["a timeout", "a lock"])
+def test_a_database_that_ends_a_statement_is_not_said_to_be_away(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    def end(config: Config, _revision: str) -> None:
+        failing = f"do $$ begin raise exception 'canceling statement' using errcode = '{code}'; end $$"
+        config.attributes["connection"].execute(text(failing))
+
+    monkeypatch.setattr(command, "downgrade", end)
+    monkeypatch.setenv("PACELINE_DATABASE_URL", database_url)
+    with pytest.raises(DatabaseAway, match="has ended the command: canceling statement; nothing was changed"):
+        downgraded("0030", lose_data=False)
 
 
 @pytest.mark.parametrize("revision", ["9999", "head", "-1", "", "0012; drop table trials"])

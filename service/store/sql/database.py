@@ -128,6 +128,11 @@ def is_locked(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in {"55P03", "40P01"}
 
 
+def is_cancelled(error: DBAPIError) -> bool:
+    """Whether PostgreSQL ended a statement that took too long, or that an administrator ended, and works otherwise."""
+    return getattr(error.orig, "sqlstate", None) == "57014"
+
+
 def _engine(url: str) -> Engine:
     """Error messages do not show parameters, because digests of tokens are among them."""
     if make_url(url).get_backend_name() != "sqlite":

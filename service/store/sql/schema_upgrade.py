@@ -97,7 +97,7 @@ def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> 
     """Return the revision of the schema afterwards. Raises WouldLoseData, and ValueError for a wrong revision."""
     from alembic import command  # noqa: PLC0415
 
-    with _unchecked_keys(database) as connection, connection.begin():
+    with _locked_schema(database) as connection:
         present = revision_of(connection)
         if present is None or revision not in _revisions() or revision > present:
             known = ", ".join(one for one in _revisions() if present and one <= present)
