@@ -98,10 +98,7 @@ def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> 
     from alembic import command  # noqa: PLC0415
 
     with _locked_schema(database) as connection:
-        present = revision_of(connection)
-        if present is None or revision not in _revisions() or revision > present:
-            known = ", ".join(one for one in _revisions() if present and one <= present)
-            raise ValueError(f"the revision must be one of {known or 'none: the database is empty'}; not {revision!r}")
+        present = _revision_above(connection, revision)
         lost = [(query, what) for below, query, what in LOST_BELOW if revision < below <= present]
         counts = [(connection.execute(text(query)).scalar_one(), what) for query, what in lost]
         words = ", ".join(f"{what} ({counted(count, 'row')})" for count, what in counts if count)
@@ -109,6 +106,20 @@ def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> 
             raise WouldLoseData(f"a downgrade to {revision} would lose {words}")
         command.downgrade(config(connection), revision)
     return revision
+
+
+def _revision_above(connection: Connection, revision: str) -> str:
+    """The revision from which a downgrade to this one begins. Raises ValueError if there is no such way."""
+    present = revision_of(connection)
+    if present and present not in _revisions():
+        raise ValueError(
+            f"the database has the schema of a later version (revision {present}), and this one, with revision "
+            f"{newest_revision()}, does not know it: run `paceline db downgrade` with the later version"
+        )
+    if present is None or revision not in _revisions() or revision > present:
+        known = ", ".join(one for one in _revisions() if present and one <= present)
+        raise ValueError(f"the revision must be one of {known or 'none: the database is empty'}; not {revision!r}")
+    return present
 
 
 @contextmanager
