@@ -42,11 +42,18 @@ def present_database(settings: Settings, *, also_newer: bool = False) -> Iterato
 
     With `also_newer`, a schema of a later version that is known to work with this one is accepted, too.
     """
+    with _existing_database(settings) as database:
+        _check_schema(database, {SchemaState.CURRENT, SchemaState.NEWER} if also_newer else {SchemaState.CURRENT})
+        yield database
+
+
+@contextmanager
+def _existing_database(settings: Settings) -> Iterator[Database]:
+    """Raises BadSettings if there is none."""
     with private_files.new_files_restricted():
         database = Database(settings.database_url)
         try:
             _check_file(database)
-            _check_schema(database, {SchemaState.CURRENT, SchemaState.NEWER} if also_newer else {SchemaState.CURRENT})
             yield database
         finally:
             database.close()
@@ -111,15 +118,13 @@ def _restrict_files(database: Database) -> None:
 
 def downgraded(revision: str, *, lose_data: bool) -> str:
     """Downgrade the settings' database; return its revision. Raises BadSettings, also if data would be lost."""
-    database = Database(Settings.from_env().database_url)
-    try:
-        return downgrade(database, revision, lose_data=lose_data)
-    except DBAPIError as error:
-        _check_reached(database, error)
-        raise
-    except WouldLoseData as error:
-        raise BadSettings(f"{error}. Nothing was changed; to downgrade all the same: --lose-data") from error
-    except ValueError as error:
-        raise BadSettings(str(error)) from error
-    finally:
-        database.close()
+    with _existing_database(Settings.from_env()) as database:
+        try:
+            return downgrade(database, revision, lose_data=lose_data)
+        except DBAPIError as error:
+            _check_reached(database, error)
+            raise
+        except WouldLoseData as error:
+            raise BadSettings(f"{error}. Nothing was changed; to downgrade all the same: --lose-data") from error
+        except ValueError as error:
+            raise BadSettings(str(error)) from error

@@ -24,3 +24,10 @@ def test_a_schema_that_only_a_later_version_knows_stays_as_it_is(run: Run, datab
     assert "the schema of a later version (revision 9999)" in ended.err
     assert "run `paceline db downgrade` with the later version" in ended.err
     assert revision_in(database) == "9999"
+
+
+def test_no_database_is_created(run: Run, database: Path) -> None:
+    ended = run("db", "downgrade", "0030")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"there is no database {database}" in ended.err
+    assert not list(database.parent.iterdir())
