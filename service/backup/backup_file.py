@@ -26,7 +26,7 @@ from service.backup.database_copy import check_exists, copy_database, fill_datab
 from service.backup.failure import BackupFailed
 from service.operations.attempts.log_file import STATE_SUFFIX
 from service.operations.packages.storage import PART_SUFFIX
-from service.settings import LEASE_KEY_FILE, PROBE_PREFIX, Settings
+from service.settings import LEASE_KEY_FILE, PROBE_PREFIX, Settings, without_password
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import newest_revision, revision_of
 
@@ -131,7 +131,7 @@ def _check_empty(settings: Settings, database: Database) -> None:
             raise BackupFailed(f"{path} exists already; nothing was changed. Move it away, or set PACELINE_DATA_DIR")
     if not is_empty(database):
         raise BackupFailed(
-            f"the database {database.engine.url.render_as_string()} is not empty; nothing was changed. Stop all"
+            f"the database {_address(database)} is not empty; nothing was changed. Stop all"
             " services, and restore into a new one (PACELINE_DATABASE_URL, PACELINE_DATA_DIR)"
         )
 
@@ -166,6 +166,11 @@ def _kind(database: Database) -> str:
     return database.engine.dialect.name
 
 
+def _address(database: Database) -> str:
+    """Without a password, which SQLAlchemy hides only beside the user."""
+    return without_password(database.engine.url.render_as_string())
+
+
 @contextmanager
 def _moved(folder: Path, to: Path) -> Iterator[None]:
     """Move what is in the folder, over empty folders of the same names; and back if the block fails."""
@@ -187,7 +192,8 @@ def _opened(settings: Settings) -> Iterator[Database]:
     try:
         yield database
     except DBAPIError as error:
-        raise BackupFailed(f"the database {database.engine.url.render_as_string()} fails: {error.orig}") from error
+        reason = without_password(str(error.orig))
+        raise BackupFailed(f"the database {_address(database)} fails: {reason}") from error
     finally:
         database.close()
 
