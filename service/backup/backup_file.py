@@ -13,7 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +36,8 @@ MANIFEST, DATABASE, FILES = "manifest.json", "database", "files"
 
 ARCHIVE = "archive"
 PIECE_BYTES = 1_000_000
+NO_BACKUP = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, KeyError, FileNotFoundError)
+"""What reading a damaged or foreign file raises."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,21 @@ class Manifest:
         if revision is None:
             raise BackupFailed("the database is empty; PACELINE_DATABASE_URL and PACELINE_DATA_DIR say which it is")
         return cls(FORMAT, now.isoformat(timespec="seconds"), version("paceline"), revision, _kind(database))
+
+    @property
+    def is_of_later_version(self) -> bool:
+        return self.format > FORMAT or self.revision > newest_revision()
+
+    @classmethod
+    def of_json(cls, content: bytes) -> Self:
+        """A later format may have more members. Raises ValueError and KeyError for what is no manifest."""
+        given = json.loads(content)
+        if not isinstance(given, dict):
+            raise ValueError(f"{MANIFEST} is no object")  # noqa: TRY004 - of the file, not of a caller's argument
+        known = {field.name: given[field.name] for field in fields(cls)}
+        if not all(type(value) is (int if name == "format" else str) for name, value in known.items()):
+            raise ValueError(f"a member of {MANIFEST} is of another type")
+        return cls(**known)
 
 
 def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
@@ -145,16 +162,23 @@ def _unpack(file: Path, folder: Path, database: Database) -> Manifest:
                 archive.extractall(folder, filter=_private)  # noqa: S202 - the filter keeps it inside of the folder
             while content.read(PIECE_BYTES):  # to the end, where the checksum is
                 pass
-        manifest = Manifest(**json.loads((folder / MANIFEST).read_bytes()))
-        if not ((folder / DATABASE).is_file() and (folder / FILES).is_dir()):
-            raise ValueError(f"it lacks {DATABASE} or {FILES}")  # noqa: TRY301 - told as the others are
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, TypeError) as error:
+        manifest = Manifest.of_json((folder / MANIFEST).read_bytes())
+        if not manifest.is_of_later_version:
+            _check_members(folder)
+    except NO_BACKUP as error:
         raise BackupFailed(f"{file} is not a whole backup of Paceline ({error}); nothing was changed") from error
-    if manifest.format > FORMAT or manifest.revision > newest_revision():
+    if manifest.is_of_later_version:
         raise BackupFailed(f"{file} is from Paceline {manifest.version}; restore it with that version or a newer one")
     if manifest.database != _kind(database):
         raise BackupFailed(f"{file} is of a {manifest.database} database, and PACELINE_DATABASE_URL names another kind")
     return manifest
+
+
+def _check_members(folder: Path) -> None:
+    """Raises ValueError. SQLite takes an empty file for a database without tables."""
+    database = folder / DATABASE
+    if not (database.is_file() and database.stat().st_size and (folder / FILES).is_dir()):
+        raise ValueError(f"it lacks {DATABASE} or {FILES}")
 
 
 def _private(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:

@@ -1,12 +1,17 @@
 """`paceline backup` and `restore`: their messages and exit codes."""
 
+import json
+import shutil
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from service.settings import LEASE_KEY_FILE
+from service.cli.upgraded_database import upgraded_database
+from service.settings import LEASE_KEY_FILE, Settings
 from service.stack.ports import free_port
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Ended, Run
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])
@@ -23,3 +28,50 @@ def test_no_password_is_in_the_message_about_a_database_that_is_away(
     assert ended.code == 1
     assert "connection failed" in ended.err
     assert "sekret" not in ended.err
+
+
+@pytest.fixture
+def content(run: Run, tmp_path: Path) -> Path:
+    """A folder with the content of a backup."""
+    with upgraded_database(Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path / "data")})):
+        pass
+    assert run("backup", str(tmp_path / "a.tar.gz"), "--data-dir", str(tmp_path / "data")).code == 0
+    with tarfile.open(tmp_path / "a.tar.gz") as archive:
+        archive.extractall(tmp_path / "content", filter="data")
+    return tmp_path / "content"
+
+
+def restored(run: Run, content: Path, **manifest: Any) -> Ended:
+    """What a restore of the content says, with these members of its manifest."""
+    file = content / "manifest.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | manifest))
+    with tarfile.open(content.with_name("changed.tar.gz"), "w:gz") as archive:
+        archive.add(content, "")
+    ended = run("restore", str(content.with_name("changed.tar.gz")), "--data-dir", str(content.with_name("new")))
+    assert (ended.code == 0) == content.with_name("new").joinpath(LEASE_KEY_FILE).exists()
+    return ended
+
+
+def test_a_backup_of_a_later_format_names_the_version_that_restores_it(run: Run, content: Path) -> None:
+    shutil.rmtree(content / "files")
+    ended = restored(run, content, format=2, version="9.9", compression="zstd")
+    assert ended.code == 1
+    assert "is from Paceline 9.9; restore it with that version" in ended.err
+
+
+@pytest.mark.parametrize("member", [{"format": "1"}, {"format": None}, {"revision": 31}, {"version": [1]}])
+def test_a_manifest_with_values_of_other_types_is_no_backup(run: Run, content: Path, member: dict[str, Any]) -> None:
+    ended = restored(run, content, **member)
+    assert ended.code == 1
+    assert "is not a whole backup of Paceline" in ended.err
+
+
+def test_a_backup_with_an_empty_database_is_not_restored(run: Run, content: Path) -> None:
+    (content / "database").write_bytes(b"")
+    ended = restored(run, content)
+    assert (ended.code, ended.out) == (1, "")
+    assert "is not a whole backup of Paceline" in ended.err
+
+
+def test_more_members_of_the_same_format_are_left_out(run: Run, content: Path) -> None:
+    assert restored(run, content, host="here").code == 0
