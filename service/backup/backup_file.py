@@ -93,7 +93,9 @@ def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
                 archive.add(folder / name, name)
             for path in _files(settings):
                 _add(archive, path, f"{FILES}/{path.relative_to(settings.data_dir)}")
+        _sync(folder / ARCHIVE)
         (folder / ARCHIVE).rename(file)
+        _sync(file.parent)
     return manifest
 
 
@@ -140,6 +142,15 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
         return
     with opened:
         archive.addfile(archive.gettarinfo(arcname=name, fileobj=opened), opened)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the file or directory is on the disk, so that a power cut leaves a whole backup or none."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _check_empty(settings: Settings, database: Database) -> None:

@@ -1,6 +1,7 @@
 """`paceline backup` and `restore`: their messages and exit codes."""
 
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -31,11 +32,17 @@ def test_no_password_is_in_the_message_about_a_database_that_is_away(
 
 
 @pytest.fixture
-def content(run: Run, tmp_path: Path) -> Path:
-    """A folder with the content of a backup."""
+def data(tmp_path: Path) -> Path:
+    """The data directory of a service."""
     with upgraded_database(Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path / "data")})):
         pass
-    assert run("backup", str(tmp_path / "a.tar.gz"), "--data-dir", str(tmp_path / "data")).code == 0
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def content(run: Run, tmp_path: Path, data: Path) -> Path:
+    """A folder with the content of a backup."""
+    assert run("backup", str(tmp_path / "a.tar.gz"), "--data-dir", str(data)).code == 0
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
         archive.extractall(tmp_path / "content", filter="data")
     return tmp_path / "content"
@@ -75,3 +82,16 @@ def test_a_backup_with_an_empty_database_is_not_restored(run: Run, content: Path
 
 def test_more_members_of_the_same_format_are_left_out(run: Run, content: Path) -> None:
     assert restored(run, content, host="here").code == 0
+
+
+def test_a_backup_is_on_the_disk_before_it_has_its_name(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name if path.is_file() else path, file.exists()))
+
+    synced, file = list[tuple[Path | str, bool]](), tmp_path / "backups" / "a.tar.gz"
+    monkeypatch.setattr(os, "fsync", note)
+    assert run("backup", str(file), "--data-dir", str(data)).code == 0
+    assert synced == [("archive", False), (file.parent, True)]
