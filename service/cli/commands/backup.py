@@ -1,6 +1,8 @@
 """`paceline backup` and `restore`: the data of a deployment."""
 
 import os
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,7 @@ def backup(
     from service.backup.backup_file import back_up  # noqa: PLC0415
     from service.backup.failure import BackupFailed  # noqa: PLC0415
 
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # raises, so that no copy is left
     try:
         back_up(_settings(data_dir), file.absolute(), utc_now())
     except (BackupFailed, OSError) as error:

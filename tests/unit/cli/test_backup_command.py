@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,19 @@ from service.cli.upgraded_database import upgraded_database
 from service.settings import LEASE_KEY_FILE, Settings
 from service.stack.ports import free_port
 from tests.unit.cli.conftest import Ended, Run
+
+ENDED_WHILE_IT_COPIES = """
+import os, signal
+from service.backup import backup_file
+from service.cli.main import main
+
+def copy(database, target):
+    target.touch()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+backup_file.copy_database = copy
+main()
+"""
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])
@@ -95,3 +110,10 @@ def test_a_backup_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", note)
     assert run("backup", str(file), "--data-dir", str(data)).code == 0
     assert synced == [("archive", False), (file.parent, True)]
+
+
+def test_a_backup_that_is_ended_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    arguments = ["backup", str(tmp_path / "backups" / "a.tar.gz"), "--data-dir", str(data)]
+    ended = subprocess.run([sys.executable, "-c", ENDED_WHILE_IT_COPIES, *arguments], check=False)
+    assert list((tmp_path / "backups").iterdir()) == []
+    assert ended.returncode == 143
