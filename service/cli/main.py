@@ -7,6 +7,7 @@ import os
 import sys
 from importlib import import_module
 
+from service.cli.standard_output import checked_output
 from service.runtime import garbage_collection
 
 
@@ -16,4 +17,5 @@ def main() -> None:
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read the metadata of all packages
         import_module("service.cli.serve_alone").main()
     else:
-        import_module("service.cli.all_commands").main()
+        with checked_output():
+            import_module("service.cli.all_commands").main()
