@@ -1,5 +1,6 @@
-"""A message and an exit code where standard output cannot be written."""
+"""Standard output as the commands need it, or a message and an exit code where it cannot be written."""
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -10,9 +11,12 @@ FAILURE = "error: standard output cannot be written: {reason}"
 
 @contextmanager
 def checked_output() -> Iterator[None]:
-    """Raises SystemExit, with code 1, if what is printed is lost."""
+    r"""Show what the output's encoding lacks as `\xb7`. Raises SystemExit, with code 1, if what is printed is lost."""
     if sys.stdout is None:
         sys.exit(FAILURE.format(reason="it is closed"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         yield
     except OSError:

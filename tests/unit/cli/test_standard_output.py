@@ -1,10 +1,13 @@
-"""Standard output that is closed or full."""
+"""Standard output that is closed, or full, or whose encoding lacks characters."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.unit.cli.conftest import Run, external, finish_one
 
 pytestmark = pytest.mark.slow
 
@@ -26,3 +29,12 @@ def test_an_output_that_cannot_be_written_is_named(redirection: str, reason: str
         ended = paceline(option, redirection=redirection, PYTHONUNBUFFERED=unbuffered)
         assert ended.stderr == f"error: standard output cannot be written: {reason}\n"
         assert ended.returncode == 1
+
+
+def test_characters_that_the_encoding_lacks_are_shown_as_their_codes(run: Run, project: Path, url: str) -> None:
+    name = str(external(run, project)["name"])
+    for outcome in ("completed", "failed"):
+        finish_one(url, name, {"outcome": outcome})
+    ended = paceline("watch", name, PYTHONIOENCODING="ascii")
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert r"1 completed \xb7 1 failed" in ended.stdout
