@@ -10,8 +10,18 @@ from importlib import import_module
 from service.cli.standard_output import checked_output
 from service.runtime import garbage_collection
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
 
 def main() -> None:
+    try:
+        _run()
+    except KeyboardInterrupt:  # while modules are imported; the commands' library handles it afterwards
+        sys.exit(INTERRUPTED)
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["serve"]:
         garbage_collection.pause()
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read the metadata of all packages
