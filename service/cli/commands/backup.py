@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -29,9 +31,9 @@ def backup(
     from service.backup.backup_file import back_up  # noqa: PLC0415
     from service.backup.failure import BackupFailed  # noqa: PLC0415
 
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # raises, so that no copy is left
     try:
-        back_up(_settings(data_dir), file.absolute(), utc_now())
+        with _ended_by_sigterm():
+            back_up(_settings(data_dir), file.absolute(), utc_now())
     except (BackupFailed, OSError) as error:
         console.fail([str(error)], console.EXIT_FAILED)
     typer.echo(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB). To restore it: paceline restore {file}")
@@ -54,6 +56,16 @@ def restore(
         f"Restored the backup of {manifest.created_at}. Start the service as before (paceline up or serve): what ran at"
         " that time is run again, from its newest checkpoint"
     )
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises SystemExit in the block, so that it leaves no copy of the database behind."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _settings(data_dir: Path) -> Settings:
