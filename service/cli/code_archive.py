@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
 
+from service.settings import LEASE_KEY_FILE
+
 EXCLUDED_FOLDERS = frozenset({"__pycache__", "node_modules", "paceline-data", "mlruns", "build", "dist"})
+DATA_DIRECTORY_FILES = (LEASE_KEY_FILE, "paceline.db")
+"""Each of them marks a data directory of the service, whose secrets no node may get."""
+
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip. All entries have it, so that the same files give the same bytes and the same package."""
 
@@ -27,8 +32,9 @@ class Code:
 
 
 def pack(path: Path) -> Code:
-    """Raises CannotPack for a path that does not exist, and for a folder that is too large for memory."""
+    """Raises CannotPack for a path that does not exist, and for a folder that is too large or not for code."""
     if path.is_dir():
+        _check_purpose(path)
         _check_size(path)
         return Code("package.zip", _zipped(path))
     if not path.is_file():
@@ -67,6 +73,14 @@ def linked_folders(folder: Path) -> list[str]:
     """The links to folders, which `pack` leaves out: most lead to data, and some lead back."""
     found = (here / name for here, folders, _ in _walk(folder) for name in folders)
     return sorted(str(path.relative_to(folder)) for path in found if path.is_symlink())
+
+
+def _check_purpose(folder: Path) -> None:
+    if _is_data_directory(folder):
+        raise CannotPack(
+            f"{folder} is a data directory of the service, with its keys and its database. Keep the code in a folder "
+            "of its own, or choose what to send: --code PATH"
+        )
 
 
 def _check_size(folder: Path) -> None:
@@ -111,7 +125,11 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def _is_excluded(folder: Path) -> bool:
-    """Hidden folders, caches, build output, and virtual environments under any name."""
+    """Hidden folders, caches, build output; and virtual environments and data directories under any name."""
     name = folder.name
     excluded = name.startswith(".") or name in EXCLUDED_FOLDERS or name.endswith(".egg-info")
-    return excluded or (folder / "pyvenv.cfg").exists()
+    return excluded or (folder / "pyvenv.cfg").exists() or _is_data_directory(folder)
+
+
+def _is_data_directory(folder: Path) -> bool:
+    return any((folder / name).exists() for name in DATA_DIRECTORY_FILES)

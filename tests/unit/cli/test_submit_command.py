@@ -1,7 +1,9 @@
 """`paceline submit`: the code that is sent, and what is printed beside the answer."""
 
+import io
 import json
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,22 @@ def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: P
     trainer = experiment["spec"]["trainer"]  # type: ignore[index]
     package = httpx.get(f"{url}/v1/packages/{trainer['package']}")
     assert package.headers["content-disposition"].endswith('package.zip"')
+
+
+def files_sent(url: str, experiment: dict[str, Any]) -> list[str]:
+    package = httpx.get(f"{url}/v1/packages/{experiment['spec']['trainer']['package']}")
+    with zipfile.ZipFile(io.BytesIO(package.content)) as archive:
+        return archive.namelist()
+
+
+@pytest.mark.parametrize("file", ["lease-key", "paceline.db"])
+def test_a_data_directory_of_the_service_is_not_sent(run: Run, project: Path, url: str, file: str) -> None:
+    (project / "run1" / "logs").mkdir(parents=True)
+    for path in (file, "up.log", "logs/agent.log"):
+        (project / "run1" / path).write_text("secret")
+    assert files_sent(url, submitted(run, project)) == ["experiment.yaml", "train.py"]
+    refused = run("submit", str(project / "experiment.yaml"), "--code", str(project / "run1"))
+    assert (refused.code, f"{project / 'run1'} is a data directory of the service" in refused.err) == (2, True)
 
 
 def test_what_an_experiment_waits_for_is_printed_at_its_submission(run: Run, project: Path) -> None:
