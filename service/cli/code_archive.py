@@ -4,9 +4,11 @@ import io
 import os
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
+from typing import NoReturn
 
 from service.settings import LEASE_KEY_FILE
 
@@ -32,47 +34,71 @@ class Code:
 
 
 def pack(path: Path) -> Code:
-    """Raises CannotPack for a path that does not exist, and for a folder that is too large or not for code."""
-    if path.is_dir():
-        _check_purpose(path)
-        _check_size(path)
-        return Code("package.zip", _zipped(path))
-    if not path.is_file():
-        raise CannotPack(f"there is no file or folder {path}")
-    return Code(path.name, path.read_bytes())
+    """Raises CannotPack for what does not exist or cannot be read, and for a folder that is too large or not code."""
+    with _reading(path):
+        if path.is_dir():
+            _check_purpose(path)
+            _check_size(path)
+            return Code("package.zip", _zipped(path))
+        if not path.is_file():
+            raise CannotPack(f"there is no file or folder {path}")
+        return Code(path.name, path.read_bytes())
 
 
 def folder_with_module(spec_file: Path, entrypoint: str) -> Path | None:
-    """Return the spec's folder when it holds the entrypoint's module; None when the module is installed elsewhere."""
+    """Return the spec's folder when it holds the entrypoint's module; None when the module is installed elsewhere.
+
+    A link that cannot be followed counts, too: `pack` names it.
+    """
     folder = spec_file.parent
     top = entrypoint.partition(":")[0].partition(".")[0]
-    found = top and ((folder / f"{top}.py").is_file() or (folder / top).is_dir())
+    found = top and (os.path.lexists(folder / f"{top}.py") or os.path.isdir(folder / top))  # noqa: PTH112 - never raises
     return folder if found else None
 
 
 def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
-    """Return the spec's folder when a word of a command names a file, folder or module in it, else None."""
+    """Return the spec's folder when a word of a command names a file, folder or module in it, else None.
+
+    Raises CannotPack for a folder that cannot be listed.
+    """
     folder = spec_file.parent
     words = [word for argument in arguments for word in argument.split()]
     values = [word.partition("=")[2] for word in words]
     named = {part for word in (*words, *values) for part in PurePath(word).parts[:1]}
-    if any(path.name in named for path in folder.iterdir()):
-        return folder
+    with _reading(folder):
+        if any(path.name in named for path in folder.iterdir()):
+            return folder
     modules = (word for option, word in pairwise(words) if option in {"-m", "--module"})  # of Python and of torchrun
     return folder if any(folder_with_module(spec_file, module) for module in modules) else None
 
 
 def largest_files(folder: Path, count: int = 3) -> str:
-    """`images.npy (2.0 MB), train.py (0.1 MB)`: of the files that `pack` would send."""
-    sizes = _sizes(folder)
+    """`images.npy (2.0 MB), train.py (0.1 MB)`: of the files that `pack` would send. Raises CannotPack."""
+    with _reading(folder):
+        sizes = _sizes(folder)
     largest = sorted(sizes, key=lambda file: -sizes[file])[:count]
     return ", ".join(f"{file.relative_to(folder)} ({sizes[file] / 1e6:.1f} MB)" for file in largest)
 
 
 def linked_folders(folder: Path) -> list[str]:
-    """The links to folders, which `pack` leaves out: most lead to data, and some lead back."""
-    found = (here / name for here, folders, _ in _walk(folder) for name in folders)
-    return sorted(str(path.relative_to(folder)) for path in found if path.is_symlink())
+    """The links to folders, which `pack` leaves out: most lead to data, and some lead back. Raises CannotPack."""
+    with _reading(folder):
+        found = [here / name for here, folders, _ in _walk(folder) for name in folders] if folder.is_dir() else []
+        return sorted(str(path.relative_to(folder)) for path in found if path.is_symlink())
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raises CannotPack for what the file system refuses: at this path, or at the one that the error names."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        named = str(getattr(error, "filename", None) or path)
+        why = getattr(error, "strerror", None) or error
+        raise CannotPack(
+            f"{named!r} cannot be packed: {why}. Remove it, make it readable, have its name begin with a dot to leave "
+            "it out, or choose what to send: --code PATH"
+        ) from error
 
 
 def _check_purpose(folder: Path) -> None:
@@ -103,10 +129,8 @@ def _zipped(folder: Path) -> bytes:
         for file in sorted(_files(folder)):
             entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), EPOCH)
             entry.external_attr = 0o644 << 16
-            try:
+            with _reading(file):
                 archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
-            except (OSError, UnicodeError) as error:
-                raise CannotPack(f"{str(file)!r} cannot be packed: {error}. Remove or rename it") from error
     return buffer.getvalue()
 
 
@@ -118,10 +142,15 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield each folder that is not excluded, with the names of the folders and of the other things in it."""
-    for directory, folders, names in os.walk(folder):
+    for directory, folders, names in os.walk(folder, onerror=_raise):
         here = Path(directory)
         folders[:] = [name for name in folders if not _is_excluded(here / name)]
         yield here, folders, names
+
+
+def _raise(error: OSError) -> NoReturn:
+    """For `os.walk`, which leaves out what it cannot list unless it is told otherwise."""
+    raise error
 
 
 def _is_excluded(folder: Path) -> bool:
