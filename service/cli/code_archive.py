@@ -87,6 +87,15 @@ def linked_folders(folder: Path) -> list[str]:
         return sorted(str(path.relative_to(folder)) for path in found if path.is_symlink())
 
 
+def files_from_outside(folder: Path) -> dict[str, str]:
+    """The links to files outside of the folder, each with its target, whose content `pack` sends. Raises CannotPack."""
+    with _reading(folder):
+        links = [file for file in _files(folder) if file.is_symlink()] if folder.is_dir() else []
+        targets = {str(link.relative_to(folder)): os.path.realpath(link) for link in sorted(links)}
+        inside = os.path.realpath(folder)
+        return {link: target for link, target in targets.items() if not Path(target).is_relative_to(inside)}
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     """Raises CannotPack for what the file system refuses: at this path, or at the one that the error names."""

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.client import Client, Refused
-from service.cli.code_archive import folder_with_file, folder_with_module, largest_files, linked_folders, pack
+from service.cli.code_archive import (
+    files_from_outside,
+    folder_with_file,
+    folder_with_module,
+    largest_files,
+    linked_folders,
+    pack,
+)
 from service.errors import ServiceError
 
 TOO_LARGE = 413
@@ -16,21 +23,21 @@ _SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
 def submit(client: Client, spec_file: Path, code: Path | None, name: str | None) -> dict[str, Any]:
     """Send the spec, under `name` if one is given, with `code` or else the spec's folder.
 
-    The service checks the spec. What is left out of the code is among the warnings. Raises CannotPack, and Refused
-    with hints for what the user can correct here.
+    The service checks the spec. What is left out of the code, or comes from elsewhere, is among the warnings. Raises
+    CannotPack, and Refused with hints for what the user can correct here.
     """
     content = spec_file.read_bytes()
     spec = _parsed(content)
     if name is not None and spec:
         content = json.dumps(spec | {"name": name}).encode()
     code = code or _code_beside(spec, spec_file)
-    left_out = _left_out(code) if code else _why_no_code(spec, spec_file)
+    warnings = _links_in(code) if code else _why_no_code(spec, spec_file)
     try:
         created = client.submit(content, pack(code) if code else None)
     except Refused as refused:
-        refused.hints += _hints(client, refused, spec_file, code) + left_out
+        refused.hints += _hints(client, refused, spec_file, code) + warnings
         raise
-    created.setdefault("warnings", []).extend({"path": "code", "message": message} for message in left_out)
+    created.setdefault("warnings", []).extend({"path": "code", "message": message} for message in warnings)
     return created
 
 
@@ -68,8 +75,10 @@ def _code_beside(spec: dict[str, Any], spec_file: Path) -> Path | None:
     return folder_with_module(spec_file, str(trainer.get("entrypoint", "")))
 
 
-def _left_out(code: Path) -> list[str]:
-    return [f"{name} is a link to a folder and was not sent" for name in linked_folders(code)]
+def _links_in(code: Path) -> list[str]:
+    not_sent = [f"{name} is a link to a folder and was not sent" for name in linked_folders(code)]
+    outside = files_from_outside(code).items()
+    return not_sent + [f"{name} is a link to {target}, whose content was sent" for name, target in outside]
 
 
 def _why_no_code(spec: dict[str, Any], spec_file: Path) -> list[str]:

@@ -79,6 +79,17 @@ def test_folders_that_are_links_are_named_with_the_answer(
     assert "hint: data is a link to a folder and was not sent" in refused.err
 
 
+def test_links_to_files_outside_of_the_folder_are_named_with_their_targets(
+    run: Run, project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    shared = tmp_path_factory.mktemp("shared") / "losses.py"
+    shared.write_text("# losses")
+    (project / "losses.py").symlink_to(shared)
+    (project / "again.py").symlink_to("train.py")
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.err == f"warning: code: losses.py is a link to {shared}, whose content was sent\n"
+
+
 @pytest.mark.parametrize(
     ("trainer", "says"),
     [
