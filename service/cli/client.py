@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -86,7 +86,7 @@ class Client:
         self._http.close()
 
     def submit(self, spec: bytes, code: Code | None) -> Json:
-        files = {"spec": ("spec.yaml", spec, "application/yaml")}
+        files: dict[str, tuple[str, bytes | BinaryIO, str]] = {"spec": ("spec.yaml", spec, "application/yaml")}
         if code:
             files["code"] = (code.filename, code.content, "application/octet-stream")
         return self._json("POST", "/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT)

@@ -1,14 +1,16 @@
 """The code that goes with an experiment: one file as it is, or a folder as a reproducible zip."""
 
-import io
+import errno
 import os
+import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from service.settings import LEASE_KEY_FILE
 
@@ -20,7 +22,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip. All entries have it, so that the same files give the same bytes and the same package."""
 
 MAX_FOLDER_BYTES = 2_000_000_000
-"""A larger folder holds data, and is refused before it is read into memory. The service's own limit is lower."""
+"""A larger folder holds data, and is refused before it is packed. The service's own limit is lower."""
 
 
 class CannotPack(Exception):
@@ -30,25 +32,26 @@ class CannotPack(Exception):
 @dataclass(frozen=True)
 class Code:
     filename: str
-    content: bytes
+    content: BinaryIO
 
 
-def pack(path: Path) -> Code:
-    """Raises CannotPack for what does not exist or cannot be read, and for a folder that is too large or not code."""
+@contextmanager
+def packed(path: Path) -> Iterator[Code]:
+    """A folder is packed into a temporary file, since it may be larger than the memory.
+
+    Raises CannotPack for what does not exist or cannot be read, and for a folder that is too large or not code.
+    """
     with _reading(path):
-        if path.is_dir():
-            _check_purpose(path)
-            _check_size(path)
-            return Code("package.zip", _zipped(path))
-        if not path.is_file():
-            raise CannotPack(f"there is no file or folder {path}")
-        return Code(path.name, path.read_bytes())
+        is_folder = path.is_dir()
+        content = _zipped(path) if is_folder else _opened(path)
+    with content:
+        yield Code("package.zip" if is_folder else path.name, content)
 
 
 def folder_with_module(spec_file: Path, entrypoint: str) -> Path | None:
     """Return the spec's folder when it holds the entrypoint's module; None when the module is installed elsewhere.
 
-    A link that cannot be followed counts, too: `pack` names it.
+    A link that cannot be followed counts, too: `packed` names it.
     """
     folder = spec_file.parent
     top = entrypoint.partition(":")[0].partition(".")[0]
@@ -73,7 +76,7 @@ def folder_with_file(spec_file: Path, arguments: Sequence[str]) -> Path | None:
 
 
 def largest_files(folder: Path, count: int = 3) -> str:
-    """`images.npy (2.0 MB), train.py (0.1 MB)`: of the files that `pack` would send. Raises CannotPack."""
+    """`images.npy (2.0 MB), train.py (0.1 MB)`: of the files that `packed` would send. Raises CannotPack."""
     with _reading(folder):
         sizes = _sizes(folder)
     largest = sorted(sizes, key=lambda file: -sizes[file])[:count]
@@ -81,14 +84,14 @@ def largest_files(folder: Path, count: int = 3) -> str:
 
 
 def linked_folders(folder: Path) -> list[str]:
-    """The links to folders, which `pack` leaves out: most lead to data, and some lead back. Raises CannotPack."""
+    """The links to folders, which `packed` leaves out: most lead to data, and some lead back. Raises CannotPack."""
     with _reading(folder):
         found = [here / name for here, folders, _ in _walk(folder) for name in folders] if folder.is_dir() else []
         return sorted(str(path.relative_to(folder)) for path in found if path.is_symlink())
 
 
 def files_from_outside(folder: Path) -> dict[str, str]:
-    """The links to files outside of the folder, each with its target, whose content `pack` sends. Raises CannotPack."""
+    """The links to files outside of the folder, each with its target: `packed` has its content. Raises CannotPack."""
     with _reading(folder):
         links = [file for file in _files(folder) if file.is_symlink()] if folder.is_dir() else []
         targets = {str(link.relative_to(folder)): os.path.realpath(link) for link in sorted(links)}
@@ -102,6 +105,9 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeError) as error:
+        if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT}:  # of writing the archive
+            where = tempfile.gettempdir()
+            raise CannotPack(f"{where} has no room for the packed code; free some, or set TMPDIR") from error
         named = str(getattr(error, "filename", None) or path)
         why = getattr(error, "strerror", None) or error
         raise CannotPack(
@@ -132,15 +138,31 @@ def _sizes(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_size for file in _files(folder) if file.exists()}
 
 
-def _zipped(folder: Path) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(_files(folder)):
-            entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), EPOCH)
+def _opened(file: Path) -> BinaryIO:
+    if not file.is_file():
+        raise CannotPack(f"there is no file or folder {file}")
+    return file.open("rb")
+
+
+def _zipped(folder: Path) -> BinaryIO:
+    _check_purpose(folder)
+    _check_size(folder)
+    with ExitStack() as undo:
+        archive = undo.enter_context(tempfile.TemporaryFile())
+        _zip_into(archive, folder)
+        archive.seek(0)
+        undo.pop_all()
+        return archive
+
+
+def _zip_into(file: BinaryIO, folder: Path) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for path in sorted(_files(folder)):
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), EPOCH)
             entry.external_attr = 0o644 << 16
-            with _reading(file):
-                archive.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
-    return buffer.getvalue()
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            with _reading(path), path.open("rb") as content, archive.open(entry, "w") as member:
+                shutil.copyfileobj(content, member)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from service.cli.code_archive import (
     folder_with_module,
     largest_files,
     linked_folders,
-    pack,
+    packed,
 )
 from service.errors import ServiceError
 
@@ -33,7 +34,8 @@ def submit(client: Client, spec_file: Path, code: Path | None, name: str | None)
     code = code or _code_beside(spec, spec_file)
     warnings = _links_in(code) if code else _why_no_code(spec, spec_file)
     try:
-        created = client.submit(content, pack(code) if code else None)
+        with packed(code) if code else nullcontext() as sent:
+            created = client.submit(content, sent)
     except Refused as refused:
         refused.hints += _hints(client, refused, spec_file, code) + warnings
         raise

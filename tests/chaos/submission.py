@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from service.cli.code_archive import pack
+from service.cli.code_archive import packed
 from tests.chaos.service_caller import ServiceCaller
 
 USER_CODE = Path(__file__).parent / "user_code"
@@ -21,6 +21,7 @@ def submit(services: ServiceCaller, spec: Mapping[str, Any]) -> str:
 def _with_code(services: ServiceCaller, spec: Mapping[str, Any]) -> dict[str, Any]:
     if spec["trainer"].get("kind") == "external":
         return dict(spec)
-    code = pack(USER_CODE)
-    package = services.call("POST", "/v1/packages", params={"filename": code.filename}, content=code.content)
+    with packed(USER_CODE) as code:
+        content = code.content.read()
+    package = services.call("POST", "/v1/packages", params={"filename": code.filename}, content=content)
     return {**spec, "trainer": {**spec["trainer"], "package": package.raise_for_status().json()["id"]}}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.cli.client import Client
-from service.cli.code_archive import pack
+from service.cli.code_archive import packed
 from tests.e2e.conftest import Stack, running_stack, until
 
 USER_CODE = Path(__file__).parent / "user_code"
@@ -43,8 +43,8 @@ class Trials:
             "failures": {"max_failed_trials": len(actions) + 1},
             **fields,
         }
-        with Client(self.stack.url) as client:
-            client.submit(json.dumps(spec).encode(), pack(code))
+        with Client(self.stack.url) as client, packed(code) as sent:
+            client.submit(json.dumps(spec).encode(), sent)
 
     def run(self, name: str, actions: list[str], **options: Any) -> list[dict[str, Any]]:
         """Submit, and wait for the end. Returns the trials by their numbers."""

@@ -10,17 +10,21 @@ import pytest
 from service.cli import code_archive
 from service.cli.code_archive import (
     CannotPack,
-    Code,
     folder_with_file,
     folder_with_module,
     largest_files,
     linked_folders,
-    pack,
+    packed,
 )
 
 
-def files_in(code: Code) -> list[str]:
-    with zipfile.ZipFile(io.BytesIO(code.content)) as archive:
+def pack(path: Path) -> tuple[str, bytes]:
+    with packed(path) as code:
+        return code.filename, code.content.read()
+
+
+def files_in(content: bytes) -> list[str]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return archive.namelist()
 
 
@@ -33,8 +37,8 @@ def write(folder: Path, *paths: str) -> None:
 
 def test_one_file_is_sent_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, "train.py", "train.sh")
-    assert pack(tmp_path / "train.py") == Code("train.py", b"# train.py\n")
-    assert pack(tmp_path / "train.sh") == Code("train.sh", b"# train.sh\n")
+    assert pack(tmp_path / "train.py") == ("train.py", b"# train.py\n")
+    assert pack(tmp_path / "train.sh") == ("train.sh", b"# train.sh\n")
 
 
 def test_a_folder_is_sent_without_caches_and_hidden_files(tmp_path: Path) -> None:
@@ -42,9 +46,9 @@ def test_a_folder_is_sent_without_caches_and_hidden_files(tmp_path: Path) -> Non
     write(
         tmp_path, ".git/config", ".env", "__pycache__/train.pyc", "nets/old.pyc", "my-env/pyvenv.cfg", "my-env/lib/x.py"
     )
-    code = pack(tmp_path)
-    assert code.filename == "package.zip"
-    assert files_in(code) == ["data/labels.csv", "experiment.yaml", "nets/cnn.py", "train.py"]
+    filename, content = pack(tmp_path)
+    assert filename == "package.zip"
+    assert files_in(content) == ["data/labels.csv", "experiment.yaml", "nets/cnn.py", "train.py"]
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
@@ -58,8 +62,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_named_and_pipes_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("x = 1")
     os.mkfifo(tmp_path / "pipe")
-    with zipfile.ZipFile(io.BytesIO(pack(tmp_path).content)) as archive:
-        assert archive.namelist() == ["train.py"]
+    assert files_in(pack(tmp_path)[1]) == ["train.py"]
     (tmp_path / "latest").symlink_to("gone")
     with pytest.raises(CannotPack, match=r"latest' cannot be packed: .*No such file"):
         pack(tmp_path)
@@ -72,11 +75,11 @@ def test_the_largest_files_are_those_that_would_be_sent(tmp_path: Path) -> None:
     assert largest_files(tmp_path) == "images.npy (2.0 MB), train.py (0.0 MB)"
 
 
-def test_a_folder_with_data_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_data_is_refused_before_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "train.py")
     with (tmp_path / "images.npy").open("wb") as sparse:
         sparse.truncate(3_000_000_000)
-    monkeypatch.setattr(code_archive, "_zipped", pytest.fail)
+    monkeypatch.setattr(code_archive, "_zip_into", pytest.fail)
     with pytest.raises(CannotPack, match=r"has 3\.0 GB, too much for code; .*: images\.npy \(3000\.0 MB\), train\.py"):
         pack(tmp_path)
 
@@ -89,7 +92,7 @@ def test_links_to_folders_are_left_out_and_named(tmp_path: Path) -> None:
     (tmp_path / "code" / "labels.csv").symlink_to(tmp_path / "data" / "labels.csv")
     (tmp_path / "code" / ".venv" / "lib64").symlink_to(tmp_path / "data")
     assert linked_folders(tmp_path / "code") == ["data", "nets/again"]
-    assert files_in(pack(tmp_path / "code")) == ["labels.csv", "nets/cnn.py", "train.py"]
+    assert files_in(pack(tmp_path / "code")[1]) == ["labels.csv", "nets/cnn.py", "train.py"]
 
 
 def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ import httpx
 import pytest
 import yaml
 
+from tests.unit.cli.canned_service import answering, problem
 from tests.unit.cli.conftest import SPEC, Run, submitted
 
 pytestmark = pytest.mark.slow
+
+MEGABYTE = 1_000_000
 
 
 def test_an_experiment_is_submitted_with_the_code_beside_it(run: Run, project: Path, url: str) -> None:
@@ -88,6 +93,24 @@ def test_links_to_files_outside_of_the_folder_are_named_with_their_targets(
     (project / "again.py").symlink_to("train.py")
     ended = run("submit", str(project / "experiment.yaml"))
     assert ended.err == f"warning: code: losses.py is a link to {shared}, whose content was sent\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--code", "data.bin"]])
+def test_code_is_not_read_into_memory_as_a_whole(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(project)
+    (project / "data.bin").write_bytes(os.urandom(MEGABYTE) * 20)
+    with answering(problem(413, detail="too large")) as (address, requests):
+        tracemalloc.start()
+        try:
+            ended = run("submit", "experiment.yaml", "--url", address, *arguments)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert "error: too large" in ended.err
+    assert requests[0].length > 20 * MEGABYTE
+    assert peak < 10 * MEGABYTE
 
 
 @pytest.mark.parametrize(
