@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from service.cli.arguments import BadArgument
 from service.cli.code_archive import Code
 from service.cli.commands_for_calls import with_commands
 from service.errors import PROBLEM_TYPES
@@ -17,6 +18,9 @@ TIMEOUT_SECONDS = 30
 COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 """Longer than the service lets a computation wait and run: by default a minute and a half."""
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+CONNECTION_VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+"""What httpx reads. An empty value counts as none."""
 
 Json = dict[str, Any]
 
@@ -68,6 +72,7 @@ class Client:
     """Every method raises Unreachable and Refused. `token` is needed only where the service asks for one."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
+        """Raises BadArgument where the environment has proxies or certificates that cannot be used."""
         address = url.rstrip("/")
         self.url = without_password(address)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -75,9 +80,15 @@ class Client:
         parts = urlsplit(self.url)
         trust_env = parts.hostname not in LOOPBACK
         verify = parts.scheme == "https"  # loading the certificates takes longer than a call
-        self._http = httpx.Client(
-            base_url=address, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=address, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
+            )
+        except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
+            raise BadArgument(
+                f"{self.url} cannot be called: {without_password(str(error))}; see the environment variables "
+                f"{', '.join(CONNECTION_VARIABLES)}"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -214,10 +225,8 @@ class Client:
 
     def readiness(self) -> Json:
         """Whether the service can serve, and what it depends on."""
-        try:
+        with self._calling():
             response = self._http.get("/readyz")
-        except httpx.TransportError as error:
-            raise Unreachable(self.url, error) from error
         if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # which has the same body
             _raise_for_status(response)
         return _body_of(response)
@@ -227,14 +236,11 @@ class Client:
 
     @contextmanager
     def _stream(self, path: str, **arguments: Any) -> Iterator[httpx.Response]:
-        try:
-            with self._http.stream("GET", path, **arguments) as response:
-                if response.is_error:
-                    response.read()
-                _raise_for_status(response)
-                yield response
-        except httpx.TransportError as error:
-            raise Unreachable(self.url, error) from error
+        with self._calling(), self._http.stream("GET", path, **arguments) as response:
+            if response.is_error:
+                response.read()
+            _raise_for_status(response)
+            yield response
 
     def _items(self, path: str, params: Json) -> Iterator[Json]:
         for page in self._pages(path, params):
@@ -253,12 +259,17 @@ class Client:
         return _body_of(self._call(method, path, **arguments))
 
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        try:
+        with self._calling():
             response = self._http.request(method, path, **arguments)
-        except httpx.TransportError as error:
-            raise Unreachable(self.url, error) from error
         _raise_for_status(response)
         return response
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        try:
+            yield
+        except (httpx.TransportError, UnicodeError) as error:  # the latter of a proxy whose name cannot be looked up
+            raise Unreachable(self.url, error) from error
 
 
 def path_of(*parts: str | int) -> str:

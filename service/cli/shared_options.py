@@ -77,11 +77,15 @@ def addresses_in(url: str) -> list[str]:
 
 def _is_address(url: str) -> bool:
     try:
-        httpx.URL(url)
         parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        return parts.scheme in {"http", "https"} and _is_host(httpx.URL(url)) and parts.port != 0
     except (ValueError, httpx.InvalidURL):
         return False
+
+
+def _is_host(url: httpx.URL) -> bool:
+    """Raises UnicodeError for what no name server can be asked for, such as a label of more than 63 characters."""
+    return bool(url.host and url.raw_host.decode().encode("idna"))
 
 
 def _accepts(url: str) -> bool:

@@ -15,6 +15,6 @@ def why_no_answer(url: str) -> str | None:
     try:
         trust_env = urlsplit(url).hostname not in LOOPBACK  # a proxy cannot reach those
         httpx.get(f"{url.rstrip('/')}/health", timeout=ANSWER_SECONDS, trust_env=trust_env).raise_for_status()
-    except (httpx.HTTPError, httpx.InvalidURL, ImportError) as error:  # a SOCKS proxy needs a package
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError, OSError, ValueError) as error:  # as of `Client`
         return without_password(str(error))
     return None

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from service.cli.arguments import BadArgument
 from service.cli.client import Client
-from service.cli.doctor.check import Check
+from service.cli.doctor.check import Check, failed
 from service.cli.doctor.cluster_checks import check_cluster
 from service.cli.doctor.service_checks import check_service
 from service.cli.doctor.settings_checks import check_settings
@@ -13,8 +14,17 @@ from service.cli.shared_options import access_token
 def run_checks(services: Sequence[str], ray_address: str | None, storage: str | None) -> Iterator[Check]:
     """Of each service, of the service's settings where they are set, and of a Ray cluster's nodes if it is named."""
     for url in services:
-        with Client(url, access_token()) as client:
-            yield from check_service(client)
+        yield from _service(url)
     yield from check_settings()
     if ray_address is not None:
         yield from check_cluster(ray_address, services, storage)
+
+
+def _service(url: str) -> Iterator[Check]:
+    try:
+        client = Client(url, access_token())
+    except BadArgument as error:
+        yield failed("service", str(error), "correct or unset the one that is wrong")
+        return
+    with client:
+        yield from check_service(client)
