@@ -1,7 +1,7 @@
 """A client of the HTTP API, as the command line uses it: one method for each call."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Self
 from urllib.parse import quote, urlsplit
@@ -17,6 +17,8 @@ from service.settings import without_password
 TIMEOUT_SECONDS = 30
 COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 """Longer than the service lets a computation wait and run: by default a minute and a half."""
+IS_IT_A_PROXY = "is PACELINE_URL right, or is a proxy in between?"
+ONE_OR_SEVERAL = ("id", "items")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 CONNECTION_VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -39,7 +41,10 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """The service answered with an error. `problem` is the body (problem+json); `hints` are for the terminal."""
+    """The service, or what is in its place, answered with an error. `hints` are for the terminal.
+
+    `problem` is the body (problem+json). Only that it has a number as `status` and a text is certain.
+    """
 
     def __init__(self, problem: Json) -> None:
         super().__init__(with_commands(str(problem.get("detail") or problem.get("title"))))
@@ -52,7 +57,7 @@ class Refused(Exception):
 
     @property
     def status(self) -> int:
-        return int(self.problem.get("status", 0))
+        return int(self.problem["status"])
 
     @property
     def is_temporary(self) -> bool:
@@ -62,9 +67,10 @@ class Refused(Exception):
     @property
     def errors(self) -> list[str]:
         """Each mistake with its path, or else the detail."""
-        mistakes = [
-            f"{error['path']}: {error['message']}".removeprefix(": ") for error in self.problem.get("errors", [])
-        ]
+        try:
+            mistakes = [f"{error['path']}: {error['message']}".removeprefix(": ") for error in self.problem["errors"]]
+        except (KeyError, TypeError):
+            mistakes = []
         return list(map(with_commands, mistakes)) or [str(self)]
 
 
@@ -109,7 +115,7 @@ class Client:
         return self._json("GET", path_of("experiments", name))
 
     def best(self, experiment: str) -> Json:
-        return self._json("GET", path_of("experiments", experiment, "best"))
+        return self._json("GET", path_of("experiments", experiment, "best"), members=ONE_OR_SEVERAL)
 
     def events(self, experiment: str, after: int) -> Iterator[Json]:
         """Yield the events after number `after`, up to the newest."""
@@ -146,19 +152,19 @@ class Client:
     def importance(self, experiment: str, metric: str | None, evaluator: str) -> Json:
         params = {"evaluator": evaluator} | ({"metric": metric} if metric else {})
         path = path_of("experiments", experiment, "importance")
-        return self._json("GET", path, params=params, timeout=COMPUTE_TIMEOUT)
+        return self._json("GET", path, params=params, timeout=COMPUTE_TIMEOUT, members=("metric",))
 
     def replay(self, experiment: str, early_stopping: Json) -> Json:
         body = json.dumps({"early_stopping": early_stopping})
         headers = {"Content-Type": "application/json"}
         path = path_of("experiments", experiment, "replay")
-        return self._json("POST", path, content=body, headers=headers, timeout=COMPUTE_TIMEOUT)
+        return self._json("POST", path, content=body, headers=headers, timeout=COMPUTE_TIMEOUT, members=("metric",))
 
     def preview(self, document: bytes) -> Json:
         """Send a spec, or the parts of one that a preview needs, in JSON or YAML."""
         headers = {"Content-Type": "application/yaml"}
-        timeout = COMPUTE_TIMEOUT
-        return self._json("POST", "/v1/spaces/preview", content=document, headers=headers, timeout=timeout)
+        sent: Json = {"content": document, "headers": headers, "timeout": COMPUTE_TIMEOUT}
+        return self._json("POST", "/v1/spaces/preview", members=("samples",), **sent)
 
     def trials(self, experiment: str, number: int | None = None) -> Iterator[Json]:
         """All of them, or the one with this number."""
@@ -168,7 +174,8 @@ class Client:
     def enqueue(self, experiment: str, document: bytes) -> list[Json]:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""
         headers = {"Content-Type": "application/yaml"}
-        created = self._json("POST", path_of("experiments", experiment, "trials"), content=document, headers=headers)
+        path = path_of("experiments", experiment, "trials")
+        created = self._json("POST", path, content=document, headers=headers, members=ONE_OR_SEVERAL)
         trials: list[Json] = created.get("items", [created])
         return trials
 
@@ -191,10 +198,10 @@ class Client:
         return self._items(path_of("trials", trial, "checkpoints"), {})
 
     def pin_checkpoint(self, trial: str, step: int) -> Json:
-        return self._json("PUT", path_of("trials", trial, "checkpoints", step, "pin"))
+        return self._json("PUT", path_of("trials", trial, "checkpoints", step, "pin"), members=("step",))
 
     def unpin_checkpoint(self, trial: str, step: int) -> Json:
-        return self._json("DELETE", path_of("trials", trial, "checkpoints", step, "pin"))
+        return self._json("DELETE", path_of("trials", trial, "checkpoints", step, "pin"), members=("step",))
 
     def logs(
         self, trial: str, rank: int | None, tail: int | None, attempt: int | None = None, *, follow: bool
@@ -229,7 +236,7 @@ class Client:
             response = self._http.get("/readyz")
         if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # which has the same body
             _raise_for_status(response)
-        return _body_of(response)
+        return _body_of(response, ("database",))
 
     def agents(self) -> Iterator[Json]:
         return self._items("/v1/agents", {})
@@ -249,14 +256,16 @@ class Client:
     def _pages(self, path: str, params: Json) -> Iterator[Json]:
         cursor = None
         while True:
-            page = self._json("GET", path, params=params | ({"cursor": cursor} if cursor else {}))
+            given = params | ({"cursor": cursor} if cursor else {})
+            page = self._json("GET", path, params=given, members=("items",))
             yield page
             cursor = page.get("next_cursor")
             if not cursor:
                 return
 
-    def _json(self, method: str, path: str, **arguments: Any) -> Json:
-        return _body_of(self._call(method, path, **arguments))
+    def _json(self, method: str, path: str, *, members: Sequence[str] = ("id",), **arguments: Any) -> Json:
+        """`members`: an answer of Paceline's has one of them."""
+        return _body_of(self._call(method, path, **arguments), members)
 
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         with self._calling():
@@ -268,6 +277,8 @@ class Client:
     def _calling(self) -> Iterator[None]:
         try:
             yield
+        except httpx.DecodingError as error:
+            raise _undecodable(self.url, error) from error
         except (httpx.TransportError, UnicodeError) as error:  # the latter of a proxy whose name cannot be looked up
             raise Unreachable(self.url, error) from error
 
@@ -277,13 +288,10 @@ def path_of(*parts: str | int) -> str:
     return "/".join(["/v1", *(quote(str(part).replace("/", "%2F"), safe="") for part in parts)])
 
 
-def _body_of(response: httpx.Response) -> Json:
-    """Raises Refused for what is no JSON object, as the page of a login."""
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
+def _body_of(response: httpx.Response, members: Sequence[str]) -> Json:
+    """Raises Refused for what is no JSON object with one of the members, as the page of a login."""
+    body = _object_in(response)
+    if not any(member in body for member in members):
         raise _foreign(response)
     return body
 
@@ -291,16 +299,29 @@ def _body_of(response: httpx.Response) -> Json:
 def _raise_for_status(response: httpx.Response) -> None:
     if response.is_success:
         return
-    if response.headers.get("content-type", "").startswith("application/problem+json"):
-        raise Refused(response.json())
+    is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
+    problem = _object_in(response) if is_problem else {}
+    if problem.get("detail") or problem.get("title"):
+        raise Refused(problem | {"status": response.status_code})
     raise _foreign(response)
+
+
+def _object_in(response: httpx.Response) -> Json:
+    """Empty for what is no JSON object."""
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
 
 
 def _foreign(response: httpx.Response) -> Refused:
     to = f", a redirection to {response.headers['location']}," if response.has_redirect_location else ""
     answered = f"{without_password(str(response.url))} answered {response.status_code}{to}"
-    detail = (
-        f"{answered} without a body of Paceline's; is PACELINE_URL right, or is a proxy in between? "
-        f"{response.text[:200]}"
-    )
+    detail = f"{answered} without a body of Paceline's; {IS_IT_A_PROXY} {response.text[:200]}"
     return Refused({"status": response.status_code, "detail": detail})
+
+
+def _undecodable(url: str, error: httpx.DecodingError) -> Refused:
+    """An answer whose status is lost with its body."""
+    return Refused({"status": 0, "detail": f"{url} answered with a body that is damaged ({error}); {IS_IT_A_PROXY}"})

@@ -70,7 +70,7 @@ def _continue_download(client: Client, path: str, stem: Path) -> Path:
                 for chunk in response.iter_raw():
                     received.write(chunk)
     except Refused as refused:
-        if refused.type != "range-not-satisfiable" or refused.problem["size"] != start or not file:
+        if refused.type != "range-not-satisfiable" or refused.problem.get("size") != start or not file:
             raise
     return file
 

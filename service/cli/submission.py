@@ -98,8 +98,7 @@ def _why_no_code(spec: dict[str, Any], spec_file: Path) -> list[str]:
 
 
 def _hints(client: Client, refused: Refused, spec_file: Path, code: Path | None) -> list[str]:
-    if refused.type == "name-taken":
-        taken = str(refused.problem["name"])
+    if refused.type == "name-taken" and (taken := refused.problem.get("name")):
         free = unused_name(client, taken)
         return [
             f"to submit it under another name: paceline submit {spec_file} --name {free}",

@@ -9,7 +9,7 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PROBLEM = "application/problem+json"
-CHUNK_BYTES = 65_536
+CHUNK_BYTES, SHUTDOWN_POLL_SECONDS = 65_536, 0.01
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def answering(*answers: Answer) -> Iterator[tuple[str, list[Request]]]:
             self.end_headers()
             self.wfile.write(given.body)
 
-        do_GET = do_POST = do_DELETE = _answer  # noqa: N815
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815
 
         def log_message(self, *_: object) -> None: ...
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(SHUTDOWN_POLL_SECONDS,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", requests

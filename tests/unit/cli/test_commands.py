@@ -17,6 +17,7 @@ from service.cli.all_commands import app
 from service.cli.client import Client
 from service.cli.terminal import console, terminal_tables, watch
 from service.stack.ports import free_port
+from tests.unit.cli.canned_service import answer, answering
 from tests.unit.cli.conftest import SPEC, Run, external, finish_one, open_to_others, serve, serving, submitted
 
 pytestmark = pytest.mark.slow
@@ -246,19 +247,16 @@ def test_the_plan_of_retention_names_each_checkpoint_and_the_totals(run: Run, pr
     assert run("retention", name, "--keep-best-trials", "0").code == 2
 
 
-def test_the_plan_of_retention_has_all_pages(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_of_retention_has_all_pages(run: Run) -> None:
     one = {"trial_number": 7, "step": 3, "bytes": 5_000, "action": "remove", "why": "trial 7 is not among the best 1"}
     totals = {"remove": {"count": 2, "bytes": 10_000}, "keep": {"count": 0, "bytes": 0}}
     pages = [totals | {"items": [one], "next_cursor": cursor} for cursor in ("more", None)]
-    asked: list[dict[str, Any]] = []
-
-    def answer(_client: Client, _method: str, _path: str, params: dict[str, Any]) -> dict[str, Any]:
-        asked.append(params)
-        return dict(pages[len(asked) - 1])
-
-    monkeypatch.setattr(Client, "_json", answer)
-    shown = run("retention", "digits", "--no-keep-last").out
-    assert asked == [{"keep_last": False}, {"keep_last": False, "cursor": "more"}]
+    with answering(*map(answer, pages)) as (address, requests):
+        shown = run("retention", "digits", "--no-keep-last", "--url", address).out
+    assert [httpx.URL(request.path).query for request in requests] == [
+        b"keep_last=false",
+        b"keep_last=false&cursor=more",
+    ]
     assert shown.count("5 kB") == 2
     assert "remove 2 (10 kB), keep 0 (0 B)" in shown
 

@@ -1,12 +1,18 @@
 """Answers that are none of Paceline's, as of a proxy: a sentence instead of a traceback."""
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
+import httpx
 import pytest
 
 from service.cli.client import Client, Refused
+from service.cli.terminal import watch
+from tests.unit.cli.canned_service import Answer, answer, answering, problem
+from tests.unit.cli.conftest import Run, submitted
 
 LOGIN = "https://login.example/"
 
@@ -45,3 +51,76 @@ def test_a_page_is_no_answer(client: Client) -> None:
     for call in (client.readiness, lambda: client.experiment("x"), lambda: list(client.agents())):
         with pytest.raises(Refused, match="answered 200 without a body of Paceline's"):
             call()
+
+
+FOREIGN = "without a body of Paceline's; is PACELINE_URL right, or is a proxy in between?"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [problem(500, body=b'{"status": 5'), problem(500, body=b"[1]"), problem(500, body=b"{}"), Answer(500, b"{}")],
+)
+def test_a_damaged_error_is_shown(run: Run, given: Answer) -> None:
+    with answering(given) as (address, _):
+        ended = run("show", "mine", "--url", address)
+    assert f"/v1/experiments/mine answered 500 {FOREIGN} {given.body.decode()}\n" in ended.err
+    assert ended.code == 2
+
+
+@pytest.mark.parametrize("errors", [["x"], "x", None, [{"path": "space"}]])
+def test_an_error_with_other_members_is_shown_by_its_detail(run: Run, errors: object) -> None:
+    with answering(problem(422, detail="the space is empty", errors=errors)) as (address, _):
+        assert run("show", "mine", "--url", address).err == "error: the space is empty\n"
+
+
+def test_a_body_that_cannot_be_decompressed_is_no_answer(run: Run) -> None:
+    with answering(Answer(200, b"no gzip", {"Content-Encoding": "gzip"})) as (address, _):
+        ended = run("show", "mine", "--url", address)
+    assert ended.err.startswith(f"error: {address} answered with a body that is damaged (")
+    assert ended.code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show", "mine"],
+        ["show", "t-000000000000"],
+        ["ls"],
+        ["best", "mine"],
+        ["pause", "mine"],
+        ["importance", "mine"],
+        ["replay", "mine", "--rule", "asha"],
+        ["enqueue", "mine", "{params: {}}"],
+        ["checkpoints", "t-000000000000", "--pin", "1"],
+        ["retention", "mine"],
+    ],
+)
+def test_an_object_of_others_is_no_answer(run: Run, command: list[str]) -> None:
+    with answering(answer({"message": "hello"})) as (address, _):
+        ended = run(*command, "--url", address)
+    assert f"answered 200 {FOREIGN}" in ended.err
+    assert ended.code == 2
+
+
+def test_doctor_takes_an_object_of_others_for_no_service(run: Run) -> None:
+    with answering(answer({})) as (address, _):
+        found = json.loads(run("doctor", "--json", "--url", address).out)
+    [failed] = [one for one in found if one["state"] == "failed"]
+    assert f"/readyz answered 200 {FOREIGN}" in failed["found"]
+
+
+@pytest.mark.slow
+def test_a_damaged_answer_of_a_proxy_does_not_end_following(
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "MLFLOW_SECONDS", 0.0)
+    name = submitted(run, project)["name"]
+    running = answer(httpx.get(f"{url}/v1/experiments/{name}").json())
+    stopped = answer(httpx.post(f"{url}/v1/experiments/{name}/stop").json())
+    away, events = problem(503, body=b'{"status": 50'), answer({"items": []})
+    with answering(running, away, stopped, events, answer({})) as (address, _):
+        ended = run("watch", str(name), "--url", address)
+    assert "the service answers again" in ended.out
+    assert f"{name} stopped (user)" in ended.out
+    assert ended.code == 0
