@@ -75,7 +75,10 @@ class Refused(Exception):
 
 
 class Client:
-    """Every method raises Unreachable and Refused. `token` is needed only where the service asks for one."""
+    """Every method raises Unreachable and Refused, and BadArgument for what is no name.
+
+    `token` is needed only where the service asks for one.
+    """
 
     def __init__(self, url: str, token: str | None = None) -> None:
         """Raises BadArgument where the environment has proxies or certificates that cannot be used."""
@@ -284,8 +287,21 @@ class Client:
 
 
 def path_of(*parts: str | int) -> str:
-    """Of a resource. Names are quoted, slashes twice, because servers take quoted ones for parts of the path."""
-    return "/".join(["/v1", *(quote(str(part).replace("/", "%2F"), safe="") for part in parts)])
+    """Of a resource. Raises BadArgument for what is no name."""
+    return "/".join(["/v1", *map(_quoted, map(str, parts))])
+
+
+def _quoted(part: str) -> str:
+    """Quotes slashes twice, because servers take quoted ones for parts of the path.
+
+    Dots cannot be quoted: clients resolve them, so that a call of `.` would be one of the list that contains it.
+    """
+    if part in {"", ".", ".."}:
+        raise BadArgument(f"{part!r} is no name or id; `paceline ls` lists the experiments")
+    try:
+        return quote(part.replace("/", "%2F"), safe="")
+    except UnicodeError as error:
+        raise BadArgument(f"{part!r} is no name or id: it is not UTF-8") from error
 
 
 def _body_of(response: httpx.Response, members: Sequence[str]) -> Json:

@@ -40,6 +40,19 @@ def test_an_unknown_name_exits_with_code_2(run: Run) -> None:
         assert ended.err.startswith("error: there is no ")
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "\udcff"])
+@pytest.mark.parametrize(
+    "command",
+    [["show"], ["watch"], ["delete", "--yes"], ["stop"], ["best"], ["change", "--set", "priority=1"], ["fetch"]],
+)
+def test_what_can_be_no_name_is_refused_before_the_service_is_asked(run: Run, command: list[str], name: str) -> None:
+    with answering(answer({})) as (address, requests):
+        ended = run(*command, name, "--url", address)
+    assert ended.err.startswith(f"error: {name!r} is no name or id")
+    assert ended.code == 2
+    assert requests == []
+
+
 def test_a_command_of_a_trial_says_where_to_find_its_id(run: Run, project: Path) -> None:
     name = str(submitted(run, project)["name"])
     for command in ("logs", "reports", "decisions", "checkpoints", "retry"):
