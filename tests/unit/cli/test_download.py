@@ -1,7 +1,9 @@
 """`paceline fetch`: a checkpoint arrives whole, also over a connection that breaks."""
 
+import io
 import os
 import socket
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ import httpx
 import pytest
 
 from service.cli import download
+from tests.unit.cli.canned_service import Answer, answering
 from tests.unit.cli.conftest import Run, external, finish_one
 
 pytestmark = pytest.mark.slow
@@ -85,15 +88,21 @@ def test_a_connection_that_breaks_loses_nothing(
     assert [b"range: bytes=" in request for request in requests] == [False, True, True, True, True]
 
 
-def test_an_interrupted_download_goes_on_in_the_next_command(
-    run: Run, saved: tuple[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def part(run: Run, saved: tuple[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What an interrupted download to `models` has left."""
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(download, "MAX_FAILURES", 1)
     with breaking_proxy(url, 100_000, 0) as (proxy, _):
         ended = run("fetch", saved[1], "--to", str(tmp_path / "models"), "--url", proxy)
         assert (ended.code, "a call to the service at" in ended.err) == (1, True)
     (part,) = (tmp_path / "models").iterdir()
+    return part
+
+
+def test_an_interrupted_download_goes_on_in_the_next_command(
+    run: Run, saved: tuple[str, str], part: Path, url: str, tmp_path: Path
+) -> None:
     received = part.stat().st_size
     assert 90_000 < received < 100_000
     with breaking_proxy(url) as (proxy, requests):
@@ -103,23 +112,71 @@ def test_an_interrupted_download_goes_on_in_the_next_command(
 
 
 def test_a_complete_download_that_was_not_unpacked_is_not_fetched_again(
-    run: Run, saved: tuple[str, str], url: str, tmp_path: Path
+    run: Run, saved: tuple[str, str], part: Path, url: str, tmp_path: Path
 ) -> None:
-    _, trial = saved
-    whole = httpx.get(f"{url}/v1/trials/{trial}/checkpoints/1/archive")
-    part = tmp_path / f".trial-0-step-1-v1-trials-{trial}-checkpoints-1-archive.{whole.headers['etag'][1:-1]}.tar"
-    part.write_bytes(whole.content)
-    assert run("fetch", trial, "--to", str(tmp_path)).code == 0
-    assert (tmp_path / "trial-0-step-1/weights").read_bytes() == CONTENT
+    part.write_bytes(httpx.get(f"{url}/v1/trials/{saved[1]}/checkpoints/1/archive").content)
+    with breaking_proxy(url) as (proxy, requests):
+        assert run("fetch", saved[1], "--to", str(tmp_path / "models"), "--url", proxy).code == 0
+    assert [b"range: bytes=" in request for request in requests] == [True]
+    assert (tmp_path / "models/trial-0-step-1/weights").read_bytes() == CONTENT
     assert not part.exists()
 
 
-def test_part_of_another_archive_is_not_used(run: Run, saved: tuple[str, str], tmp_path: Path) -> None:
-    part = tmp_path / f".trial-0-step-1-v1-trials-{saved[1]}-checkpoints-1-archive.{'0' * 64}.tar"
-    part.write_bytes(b"of files that have changed since")
-    assert run("fetch", saved[1], "--to", str(tmp_path)).code == 0
-    assert (tmp_path / "trial-0-step-1/weights").read_bytes() == CONTENT
-    assert not part.exists()
+def test_part_of_another_archive_is_not_used(run: Run, saved: tuple[str, str], part: Path, tmp_path: Path) -> None:
+    other = part.rename(part.with_name(f"{part.name.rsplit('.', 2)[0]}.{'0' * 64}.tar"))
+    other.write_bytes(b"of files that have changed since")
+    assert run("fetch", saved[1], "--to", str(tmp_path / "models")).code == 0
+    assert (tmp_path / "models/trial-0-step-1/weights").read_bytes() == CONTENT
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["trial-0-step-1"]
+
+
+def tar_of(*names: str) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name))
+    return content.getvalue()
+
+
+ETAG = {"ETag": f'"{"0" * 64}"'}
+
+
+def test_the_event_files_of_an_experiment_with_the_longest_name_are_fetched(run: Run, tmp_path: Path) -> None:
+    name = "n" * 100
+    with answering(Answer(200, tar_of("tensorboard/events"), ETAG)) as (address, _):
+        ended = run("fetch", name, "--tensorboard", "--to", str(tmp_path), "--url", address)
+    assert (ended.code, ended.err) == (0, "")
+    assert [path.name for path in tmp_path.rglob("*")] == [f"{name}-tensorboard", "events"]
+
+
+def test_a_name_that_no_directory_can_have_is_said(run: Run, tmp_path: Path) -> None:
+    ended = run("fetch", "n" * 300, "--tensorboard", "--to", str(tmp_path))
+    assert (ended.code, "File name too long" in ended.err) == (1, True)
+
+
+@pytest.mark.parametrize("headers", [{}, {"ETag": f"W/{ETAG['ETag']}"}, {"ETag": "0"}, {"ETag": '"../0"'}])
+def test_an_archive_without_the_services_etag_is_refused(run: Run, tmp_path: Path, headers: dict[str, str]) -> None:
+    with answering(Answer(200, tar_of("tensorboard/events"), headers)) as (address, _):
+        ended = run("fetch", "mine", "--tensorboard", "--to", str(tmp_path), "--url", address)
+    assert f"{address}/v1/experiments/mine/tensorboard/archive answered 200 with the ETag " in ended.err
+    assert "does a proxy in between change answers?" in ended.err
+    assert (ended.code, list(tmp_path.iterdir())) == (1, [])
+
+
+def test_a_part_that_was_not_asked_for_is_refused(run: Run, tmp_path: Path) -> None:
+    with answering(Answer(206, tar_of("tensorboard/events"), ETAG)) as (address, _):
+        ended = run("fetch", "mine", "--tensorboard", "--to", str(tmp_path), "--url", address)
+    assert "tensorboard/archive answered 206" in ended.err
+    assert (ended.code, list(tmp_path.iterdir())) == (1, [])
+
+
+@pytest.mark.parametrize("names", [[], ["one", "other"]])
+def test_an_archive_of_anything_but_one_directory_is_not_unpacked(run: Run, tmp_path: Path, names: list[str]) -> None:
+    with answering(Answer(200, tar_of(*names), ETAG)) as (address, _):
+        ended = run("fetch", "mine", "--tensorboard", "--to", str(tmp_path), "--url", address)
+    assert f"cannot be unpacked, and is left as it is: it has {len(names)} members at its top" in ended.err
+    assert ended.code == 1
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_event_files_of_an_experiment_are_fetched_by_its_name(
