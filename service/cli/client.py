@@ -1,8 +1,10 @@
 """A client of the HTTP API, as the command line uses it: one method for each call."""
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import Any, BinaryIO, Self
 from urllib.parse import quote, urlsplit
 
@@ -11,7 +13,7 @@ import httpx
 from service.cli.arguments import BadArgument
 from service.cli.code_archive import Code
 from service.cli.commands_for_calls import with_commands
-from service.errors import PROBLEM_TYPES
+from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
 
 TIMEOUT_SECONDS = 30
@@ -20,6 +22,10 @@ COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 IS_IT_A_PROXY = "is PACELINE_URL right, or is a proxy in between?"
 ONE_OR_SEVERAL = ("id", "items")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+NO_HEADERS: Mapping[str, str] = {}
+REPETITION_PAUSES_SECONDS = (1.0, 3.0)
+"""Before a call that creates something is repeated: a service that was killed is back by then."""
 
 CONNECTION_VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """What httpx reads. An empty value counts as none."""
@@ -38,6 +44,8 @@ class Unreachable(Exception):
         else:
             message = f"a call to the service at {url} failed: {error or type(error).__name__}"
         super().__init__(message)
+        self.deserves_repetition = isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
+        """Whether the connection broke in the middle of the call, which the service may have carried out."""
 
 
 class Refused(Exception):
@@ -63,6 +71,11 @@ class Refused(Exception):
     def is_temporary(self) -> bool:
         """Whether it says that the service, or what a proxy passes calls on to, is away for now."""
         return self.status in (502, 503, 504)
+
+    @property
+    def deserves_repetition(self) -> bool:
+        """Whether the call may succeed if it is repeated. The same computation would take too long again."""
+        return self.is_temporary and self.type != TooMuchWork.type
 
     @property
     def errors(self) -> list[str]:
@@ -109,7 +122,7 @@ class Client:
         files: dict[str, tuple[str, bytes | BinaryIO, str]] = {"spec": ("spec.yaml", spec, "application/yaml")}
         if code:
             files["code"] = (code.filename, code.content, "application/octet-stream")
-        return self._json("POST", "/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT)
+        return self._create("/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT)
 
     def experiments(self, status: str | None = None) -> Iterator[Json]:
         return self._items("/v1/experiments", {"status": status} if status else {})
@@ -178,7 +191,7 @@ class Client:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""
         headers = {"Content-Type": "application/yaml"}
         path = path_of("experiments", experiment, "trials")
-        created = self._json("POST", path, content=document, headers=headers, members=ONE_OR_SEVERAL)
+        created = self._create(path, content=document, headers=headers, members=ONE_OR_SEVERAL)
         trials: list[Json] = created.get("items", [created])
         return trials
 
@@ -269,6 +282,23 @@ class Client:
     def _json(self, method: str, path: str, *, members: Sequence[str] = ("id",), **arguments: Any) -> Json:
         """`members`: an answer of Paceline's has one of them."""
         return _body_of(self._call(method, path, **arguments), members)
+
+    def _create(self, path: str, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any) -> Json:
+        """A call with a key, by which the service recognizes a repetition, so that it creates nothing twice.
+
+        It is repeated after a lost connection, and where the service is away for now.
+        """
+        keyed = {"Idempotency-Key": token_hex(16), **headers}
+        repeats = False
+        for pause in REPETITION_PAUSES_SECONDS:
+            try:
+                return self._json("POST", path, headers=keyed, **arguments)
+            except (Unreachable, Refused) as error:
+                repeats = repeats or error.deserves_repetition
+                if not repeats or not error.is_temporary:
+                    raise
+            time.sleep(pause)
+        return self._json("POST", path, headers=keyed, **arguments)
 
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         with self._calling():

@@ -1,0 +1,125 @@
+"""Calls of the command line that create something: repeated after a lost connection, without creating it twice."""
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from service.cli import client
+from tests.unit.cli.canned_service import LOST, Answer, answer, answering, problem
+from tests.unit.cli.conftest import Run, external
+
+pytestmark = pytest.mark.slow
+
+PARAMS = "{params: {lr: 0.1}}"
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "REPETITION_PAUSES_SECONDS", (0.0, 0.0))
+
+
+@contextmanager
+def losing_answers(url: str, count: int) -> Iterator[str]:
+    """Yield the URL of a proxy: the service carries out every POST, and the first answers do not come back."""
+    parts = urlsplit(url)
+    lost = 0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            nonlocal lost
+            while True:
+                try:
+                    near, _ = server.accept()
+                except OSError:
+                    return
+                with near, socket.create_connection((parts.hostname, parts.port)) as far:
+                    request = whole_request(near)
+                    far.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+                    answered = b"".join(iter(lambda: far.recv(65_536), b""))
+                    if request.startswith(b"POST") and lost < count:
+                        lost += 1
+                    else:
+                        near.sendall(answered)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def whole_request(connection: socket.socket) -> bytes:
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += connection.recv(65_536)
+    head, _, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    while len(body) < int(length[1] if length else 0):
+        body += connection.recv(65_536)
+    return head + b"\r\n\r\n" + body
+
+
+def test_a_submission_whose_answer_is_lost_creates_one_experiment(run: Run, project: Path, url: str) -> None:
+    with losing_answers(url, 2) as proxy:
+        ended = run("submit", str(project / "experiment.yaml"), "--url", proxy)
+    assert (ended.code, ended.err) == (0, "")
+    assert " is running: up to 2 trials" in ended.out
+
+
+def test_configurations_whose_answer_is_lost_are_enqueued_once(run: Run, project: Path, url: str) -> None:
+    name = str(external(run, project)["name"])
+    with losing_answers(url, 1) as proxy:
+        assert run("enqueue", name, PARAMS, "--url", proxy).code == 0
+        assert run("enqueue", name, PARAMS, "--url", proxy).code == 0, "a second command adds a second one"
+    assert len(httpx.get(f"{url}/v1/experiments/{name}/trials").json()["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        (LOST, 3),
+        (problem(502), 3),
+        (problem(503), 3),
+        (Answer(504, b"<html>"), 3),
+        (problem(503, type="urn:paceline:error:too-much-work"), 1),
+        (problem(500), 1),
+        (problem(409), 1),
+        (answer({}), 1),
+    ],
+)
+def test_what_may_be_over_soon_is_repeated_with_the_same_key(run: Run, given: Answer, count: int) -> None:
+    with answering(given) as (address, requests):
+        assert run("enqueue", "mine", PARAMS, "--url", address).code in {1, 2}
+        first, second = len(requests), run("enqueue", "mine", PARAMS, "--url", address)
+    assert (first, len(requests)) == (count, 2 * count), second.err
+    keys = [request.headers["Idempotency-Key"] for request in requests]
+    assert len(set(keys[:count])) == len(set(keys[count:])) == 1
+    assert keys[0] != keys[-1]
+
+
+def test_a_call_that_creates_nothing_is_not_repeated(run: Run) -> None:
+    with answering(LOST) as (address, requests):
+        for command in (["retry", "t-000000000000"], ["pause", "mine"], ["show", "mine"]):
+            assert run(*command, "--url", address).code == 1
+    assert len(requests) == 3
+    assert [request.headers["Idempotency-Key"] for request in requests] == [None] * 3
+
+
+def test_an_interrupt_ends_the_repetition(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "time", SimpleNamespace(sleep=interrupted))
+    with answering(LOST) as (address, requests):
+        ended = run("enqueue", "mine", PARAMS, "--url", address)
+    assert (ended.code, len(requests)) == (130, 1)
