@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.harness.trials import Run, read
 from service.cli.client import Client
-from service.cli.code_archive import pack
+from service.cli.code_archive import packed
 from service.stack.child_process import ChildProcess
 from service.stack.state_file import read_state
 from service.stack.up import STOP_SIGNALS
@@ -71,7 +71,8 @@ def run_on_paceline(spec: Spec) -> Run:
             content = json.dumps(_with_timestamps(spec, home)).encode()
             time.sleep(SETTLED_SECONDS)
             began = time.monotonic()
-            client.submit(content, pack(FUNCTIONS))
+            with packed(FUNCTIONS) as code:
+                client.submit(content, code)
             _await(stack, lambda: _ended(client, spec), LONGEST_SECONDS, "Paceline does not finish", STATUS_SECONDS)
             ended = time.monotonic()
             experiment = client.experiment(spec["name"])

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import tempfile
 import time
 import tracemalloc
 import zipfile
@@ -111,6 +112,14 @@ def test_code_is_not_read_into_memory_as_a_whole(
     assert "error: too large" in ended.err
     assert requests[0].length > 20 * MEGABYTE
     assert peak < 10 * MEGABYTE
+
+
+def test_a_temporary_directory_without_room_is_named(run: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.FileIO("/dev/full", "r+"))
+    monkeypatch.setattr(tempfile, "tempdir", "/small")
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.err == "error: /small has no room for the packed code; free some, or set TMPDIR\n"
+    assert ended.code == 2
 
 
 @pytest.mark.parametrize(
