@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from service.module_command import module_command
 from service.stack.options import HOST
 from service.stack.ports import is_free
 from service.stack.state_file import read_state
-from service.stack.up import runs_under_nohup
+from service.stack.up import runs_under_nohup, tolerant
 
 SPEC = Path("examples/digits/experiment.yaml")
 STOP_SECONDS = 60
@@ -55,6 +56,7 @@ def run(data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: 
 def _running_stack(
     data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: bool
 ) -> Iterator[dict[str, Any]]:
+    """The stack also ends when this process is killed, unless it is to be kept: then the pipe to it closes."""
     private_files.restrict_new_files()
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -64,6 +66,7 @@ def _running_stack(
     log = data_dir / "up.log"
     command = module_command("service.cli", "up", "--data-dir", str(data_dir))
     command += ["--port", str(_port_option(port, console)), "--mlflow-port", str(_port_option(mlflow_port, console))]
+    command += [] if keep else ["--until-stdin-closes"]
     console.print("Starting Ray, MLflow, the service and an agent …", highlight=False)
     for number in [signal.SIGTERM] if runs_under_nohup() else [signal.SIGTERM, signal.SIGHUP]:
         signal.signal(number, lambda number, _: sys.exit(128 + number))  # raises, so that `finally` stops the stack
@@ -71,16 +74,26 @@ def _running_stack(
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL if keep else subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         yield _state_when_ready(process, data_dir, log)
         done = True
     finally:
         if process is not None and process.poll() is None and not (keep and done):
-            console.print("\nStopping everything …", highlight=False)
-            process.send_signal(signal.SIGINT)
-            process.wait(STOP_SECONDS)
-            console.print(_STOPPED.format(data_dir=data_dir), highlight=False)
+            _stop(process, tolerant(partial(console.print, highlight=False)), data_dir)
+
+
+def _stop(process: subprocess.Popen[bytes], say: Callable[[str], None], data_dir: Path) -> None:
+    process.send_signal(signal.SIGINT)
+    say("\nStopping everything …")
+    process.wait(STOP_SECONDS)
+    if process.stdin:
+        process.stdin.close()
+    say(_STOPPED.format(data_dir=data_dir))
 
 
 def _state_when_ready(process: subprocess.Popen[bytes], data_dir: Path, log: Path) -> dict[str, Any]:

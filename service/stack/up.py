@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -23,14 +24,16 @@ MAX_RAY_DIRECTORY_LENGTH = 43
 """Ray puts sockets below this directory, and the path of a socket may have 107 bytes."""
 
 
-def run(options: Options, say: Callable[[str], None] = print) -> None:
+def run(options: Options, say: Callable[[str], None] = print, *, lifeline: int | None = None) -> None:
     """Run the stack until Ctrl-C, SIGTERM or SIGHUP. A second signal kills it immediately.
+
+    `lifeline` is the descriptor of a pipe that is never written to: the stack also stops when its other end closes.
 
     Raises CannotStart before anything was started, and ComponentFailed for a component that cannot be kept running; in
     both cases nothing is left running.
     """
-    tag, data_dir, say = new_tag(), options.data_dir.absolute(), _tolerant(say)
-    with _stop_signals(tag) as should_stop, _lock(data_dir), _cleanup_record(data_dir, tag, say) as record:
+    tag, data_dir, say = new_tag(), options.data_dir.absolute(), tolerant(say)
+    with _stop_signals(tag, lifeline) as should_stop, _lock(data_dir), _cleanup_record(data_dir, tag, say) as record:
         state_file(data_dir).unlink(missing_ok=True)
         options = options.resolved()
         supervisor = Supervisor(stages_of(options, record), should_stop, say)
@@ -123,8 +126,8 @@ def runs_under_nohup() -> bool:
 
 
 @contextlib.contextmanager
-def _stop_signals(tag: str) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether a stop signal has arrived.
+def _stop_signals(tag: str, lifeline: int | None = None) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether a stop signal has arrived, or the lifeline has closed.
 
     A counter instead of a threading.Event: a handler that sets an event may interrupt the wait that holds its lock.
     """
@@ -139,13 +142,18 @@ def _stop_signals(tag: str) -> Iterator[Callable[[], bool]]:
     numbers = [number for number in STOP_SIGNALS if number is not signal.SIGHUP or not runs_under_nohup()]
     earlier = {number: signal.signal(number, handle) for number in numbers}
     try:
-        yield lambda: count > 0
+        yield lambda: count > 0 or (lifeline is not None and _is_closed(lifeline))
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
 
 
-def _tolerant(say: Callable[[str], None]) -> Callable[[str], None]:
+def _is_closed(pipe: int) -> bool:
+    """Whether the other end of a pipe that is never written to is closed."""
+    return bool(select.select([pipe], [], [], 0)[0])
+
+
+def tolerant(say: Callable[[str], None]) -> Callable[[str], None]:
     """Wrap `say` to flush each line, and to ignore a closed terminal, which must not keep the stack from stopping."""
 
     def say_and_flush(text: str) -> None:

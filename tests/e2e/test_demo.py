@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pty
 import random
 import re
 import shutil
@@ -59,14 +60,23 @@ def test_the_demo_searches_with_the_same_script(demo: Demo) -> None:
     assert f"The stack is still running. To stop it: kill {demo.stack.process.pid}" in demo.output
 
 
-def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
-    process = subprocess.Popen([*PACELINE, "demo", "--data-dir", str(tmp_path), *FREE_PORTS], cwd=REPOSITORY)
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_demo_that_ends_early_leaves_nothing_running(tmp_path: Path, by: signal.Signals) -> None:
+    """Its output is a terminal, which SIGHUP closes."""
+    master, slave = pty.openpty()
+    command = [*PACELINE, "demo", "--data-dir", str(tmp_path), *FREE_PORTS]
+    process = subprocess.Popen(command, stdout=slave, stderr=slave, cwd=REPOSITORY, start_new_session=True)
+    os.close(slave)
     until(lambda: len(left_running(tmp_path)) > 2, "the stack's components start")
+    if by == signal.SIGHUP:
+        os.close(master)
 
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(by)
 
-    assert process.wait(STOP_SECONDS) == 128 + signal.SIGTERM
+    assert process.wait(STOP_SECONDS) == (-by if by == signal.SIGKILL else 128 + by)
     until(lambda: not left_running(tmp_path), "nothing is left", STOP_SECONDS)
+    if by != signal.SIGHUP:
+        os.close(master)
 
 
 def test_the_example_of_a_command_trains_a_shell_script(stack: Stack) -> None:

@@ -1,5 +1,6 @@
 """`paceline up` and `paceline demo`: the whole stack on this machine."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ app = typer.Typer()
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline up --port 8100 --mlflow-port 5100 --data-dir ~/tuning")
 def up(
     data_dir: DataDir = DEFAULT_DATA_DIR,
+    until_stdin_closes: Annotated[bool, typer.Option("--until-stdin-closes", hidden=True)] = False,
     port: Port = 8000,
     mlflow_port: MlflowPort = 5000,
     mlflow: Annotated[bool, typer.Option(help="Run an MLflow server and mirror experiments to it.")] = True,
@@ -27,7 +29,8 @@ def up(
 
     set_up_log("up")
     try:
-        stack.run(Options(data_dir, port, mlflow_port, mlflow, cpus))
+        options = Options(data_dir, port, mlflow_port, mlflow, cpus)
+        stack.run(options, lifeline=sys.stdin.fileno() if until_stdin_closes else None)
     except (CannotStart, ComponentFailed) as error:
         console.fail([str(error)], console.EXIT_FAILED)
 
