@@ -154,11 +154,15 @@ def _is_closed(pipe: int) -> bool:
 
 
 def tolerant(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Wrap `say` to flush each line, and to ignore a closed terminal, which must not keep the stack from stopping."""
+    """Wrap `say` to flush each line, and to ignore a terminal that is closed or cannot show a character.
+
+    Neither may keep the stack from stopping.
+    """
 
     def say_and_flush(text: str) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             say(text)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
 
     return say_and_flush
