@@ -15,6 +15,9 @@ LOW_PRIORITY = 10
 STARTING_PRIORITY = 5
 """A niceness: beside a process that computes all the time, about a quarter of a processor."""
 
+KILL_SECONDS = 5
+"""How long a killed process may take to end."""
+
 
 class ChildProcess:
     """A process that can be started again after it has ended. Its output is appended to `log`.
@@ -39,7 +42,12 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it in a session of its own, so that Ctrl-C in the terminal reaches only this process."""
+        """Start it in a session of its own, so that Ctrl-C in the terminal reaches only this process.
+
+        What is left of its last run is killed before. Raises OSError and Unkillable.
+        """
+        self.kill()
+        self.log.parent.mkdir(exist_ok=True)
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603
                 self._command(),
@@ -65,7 +73,10 @@ class ChildProcess:
         return self._process.poll() if self._process else None
 
     def stop(self, grace_seconds: float) -> None:
-        """Send SIGTERM, wait, then kill it and all its descendants. Does nothing before the first start."""
+        """Send SIGTERM, wait, then kill it and all its descendants. Does nothing before the first start.
+
+        Raises Unkillable.
+        """
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -73,7 +84,8 @@ class ChildProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_seconds)
         self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # then it hangs in the kernel, and is Unkillable
+            self._process.wait(KILL_SECONDS)
         if self._process.stdin:
             self._process.stdin.close()
         kill_tagged(self.tag)
@@ -82,6 +94,9 @@ class ChildProcess:
         self.stop(grace_seconds=0)
 
     def tail(self, lines: int = 20) -> list[str]:
-        """Return the last lines of its output."""
-        with self.log.open(errors="replace") as output:
-            return [line.rstrip("\n") for line in deque(output, lines)]
+        """Return the last lines of its output; [] if they cannot be read."""
+        try:
+            with self.log.open(errors="replace") as output:
+                return [line.rstrip("\n") for line in deque(output, lines)]
+        except OSError:
+            return []

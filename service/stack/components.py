@@ -88,6 +88,7 @@ def _ray(options: Options, directory: Path, port: int, env: dict[str, str], logs
     cluster = directory / "ray_current_cluster"
 
     def command() -> Sequence[str]:
+        directory.mkdir(mode=0o700, exist_ok=True)  # what removes old files of /tmp may have removed it
         _empty_directory(directory)  # otherwise Ray finds an earlier head's files
         command = module_command("ray.scripts.scripts", "start", "--head", "--block", "--port", str(port))
         command += ["--temp-dir", str(directory), "--num-cpus", str(options.cpus)]

@@ -1,5 +1,6 @@
 """Supervision of a few child processes: started together, restarted when they die or hang, stopped in stages."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from service.stack.child_process import LOW_PRIORITY, STARTING_PRIORITY, ChildProcess
+from service.stack.process_tags import Unkillable
 
 POLL_SECONDS = 0.2
 HEALTH_CHECK_SECONDS = 5
@@ -47,6 +49,7 @@ class Component:
     _unhealthy_since: float | None = field(default=None, init=False)
 
     def start(self) -> None:
+        """Raises OSError and Unkillable when it cannot be started."""
         self.was_ready, self.restart_at, self._unhealthy_since = False, None, None
         self.started_at = self._checked_at = time.monotonic()
         self.child.start()
@@ -70,24 +73,27 @@ class Component:
 
     @property
     def starts_again(self) -> bool:
-        """Whether it has ended while it started, without a failure that would repeat itself."""
-        return self.was_killed or (self.retries_start and self.child.exit_code is not None)
+        """Whether it is to be started again, since it has ended without a failure that would repeat itself."""
+        return (
+            self.restart_at is not None or self.was_killed or (self.retries_start and self.child.exit_code is not None)
+        )
 
     @property
     def unhealthy_seconds(self) -> float:
         """How long every health check has failed."""
         return time.monotonic() - self._unhealthy_since if self._unhealthy_since else 0
 
-    def schedule_restart(self, first_delay_seconds: float) -> float:
+    def schedule_restart(self, first_delay_seconds: float, *, failed: bool = False) -> float:
         """Kill the rest of its processes, count its death, and return the seconds until it is started again.
 
-        The delay after the first death is 0, since most deaths are accidents.
+        It has `failed` if it could not be started. The delay after the first death is 0, since most are accidents.
         """
-        killed = self.was_killed or self.child.exit_code is None  # it hung
+        killed = not failed and (self.was_killed or self.child.exit_code is None)  # it hung
         stable = time.monotonic() - (self.started_at or 0) > STABLE_SECONDS
         self.failures = 0 if self.was_ready else self.failures + (not killed)
         self.deaths = 1 if stable else self.deaths + 1
-        self.child.kill()
+        with contextlib.suppress(Unkillable):  # the next start tries again
+            self.child.kill()
         delay = min(first_delay_seconds * 2.0 ** (self.deaths - 2), MAX_DELAY_SECONDS) if self.deaths > 1 else 0
         self.restart_at = time.monotonic() + delay
         return delay
@@ -122,12 +128,12 @@ class Supervisor:
     def start(self, timeout_seconds: float) -> None:
         """Start all components at the same time. Returns early when it should stop.
 
-        A component that is killed meanwhile, or that `retries_start`, is restarted. Raises ComponentFailed for one that
-        ends otherwise, or is not ready `timeout_seconds` after its start.
+        One that is killed meanwhile, cannot be started, or `retries_start`, is restarted. Raises ComponentFailed for
+        one that ends otherwise, or is not ready `timeout_seconds` after its start.
         """
         starting = [] if self._should_stop() else list(self._components())
         for component in starting:
-            component.start()
+            self._start(component)
         while starting:
             if self._should_stop_after_pause():
                 return
@@ -145,7 +151,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stop the stages in reverse order; the components of a stage stop at the same time."""
         for stage in reversed(self._stages):
-            _in_parallel(lambda component: component.child.stop(component.grace_seconds), stage)
+            _in_parallel(_stop, stage)
 
     def _should_stop_after_pause(self) -> bool:
         time.sleep(POLL_SECONDS)
@@ -157,7 +163,7 @@ class Supervisor:
     def _check(self, component: Component) -> None:
         if component.restart_at is not None:
             if time.monotonic() >= component.restart_at:
-                component.start()
+                self._start(component)
         elif (code := component.child.exit_code) is not None:
             self._schedule_restart(component, f"ended with code {code}")
         else:
@@ -165,8 +171,14 @@ class Supervisor:
             if (unhealthy_seconds := component.unhealthy_seconds) > self._max_unhealthy_seconds:
                 self._schedule_restart(component, f"has not answered for {unhealthy_seconds:.0f} s")
 
-    def _schedule_restart(self, component: Component, why: str) -> None:
-        delay = component.schedule_restart(self._first_delay_seconds)
+    def _start(self, component: Component) -> None:
+        try:
+            component.start()
+        except (OSError, Unkillable) as error:
+            self._schedule_restart(component, f"could not be started ({error})", failed=True)
+
+    def _schedule_restart(self, component: Component, why: str, *, failed: bool = False) -> None:
+        delay = component.schedule_restart(self._first_delay_seconds, failed=failed)
         if component.failures >= MAX_FAILURES:
             raise component.failed(f"{why}, for the {component.failures}th time before it was ready")
         self._say(f"{component.name} {why}; restarting it{f' in {delay:g} s' if delay else ''}")
@@ -179,6 +191,11 @@ def _is_ready(component: Component, timeout_seconds: float) -> bool:
     if not component.was_ready and time.monotonic() - (component.started_at or 0) > timeout_seconds:
         raise component.failed(f"was not ready after {timeout_seconds:g} s")
     return component.was_ready
+
+
+def _stop(component: Component) -> None:
+    with contextlib.suppress(Unkillable):  # the stack's cleanup tries again, and reports it
+        component.child.stop(component.grace_seconds)
 
 
 def _in_parallel(action: Callable[[Component], None], components: Iterable[Component]) -> None:

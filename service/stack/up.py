@@ -14,7 +14,7 @@ from service import private_files
 from service.stack.components import stages_of
 from service.stack.options import CannotStart, Options
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
-from service.stack.process_tags import kill_tagged, new_tag
+from service.stack.process_tags import Unkillable, kill_tagged, new_tag
 from service.stack.state_file import read_state, state_file, write_state
 from service.stack.supervisor import Supervisor
 
@@ -30,13 +30,15 @@ def run(options: Options, say: Callable[[str], None] = print, *, lifeline: int |
     `lifeline` is the descriptor of a pipe that is never written to: the stack also stops when its other end closes.
 
     Raises CannotStart before anything was started, and ComponentFailed for a component that cannot be kept running; in
-    both cases nothing is left running.
+    both cases nothing is left running. Raises Unkillable when something is.
     """
     tag, data_dir, say = new_tag(), options.data_dir.absolute(), tolerant(say)
     with _stop_signals(tag, lifeline) as should_stop, _lock(data_dir), _cleanup_record(data_dir, tag, say) as record:
-        state_file(data_dir).unlink(missing_ok=True)
-        options = options.resolved()
-        supervisor = Supervisor(stages_of(options, record), should_stop, say)
+        with _cannot_start(data_dir):
+            state_file(data_dir).unlink(missing_ok=True)
+            options = options.resolved()
+            stages = stages_of(options, record)
+        supervisor = Supervisor(stages, should_stop, say)
         try:
             say(f"Starting Ray, {'MLflow, ' if options.mlflow else ''}the service and an agent …")
             supervisor.start(START_SECONDS)
@@ -90,18 +92,31 @@ def _lock(data_dir: Path) -> Iterator[None]:
 def _cleanup_record(data_dir: Path, tag: str, say: Callable[[str], None]) -> Iterator[CleanupRecord]:
     """Clean up after an earlier stack if it was killed; then record, and finally remove, what this one creates."""
     file = data_dir / "up.cleanup"
-    if earlier := CleanupRecord.read(file):
-        say("The last stack here was killed; removing its processes and temporary files …")
-        earlier.clean_up()
-    directory = _base_for_ray(data_dir) / f"{PREFIX}{tag[-8:]}"
-    record = CleanupRecord(tag, str(directory))
-    record.write(file)
-    directory.mkdir(mode=0o700)
+    with _cannot_start(data_dir):
+        if earlier := CleanupRecord.read(file):
+            say("The last stack here was killed; removing its processes and temporary files …")
+            earlier.clean_up()
+        directory = _base_for_ray(data_dir) / f"{PREFIX}{tag[-8:]}"
+        record = CleanupRecord(tag, str(directory))
+        record.write(file)
+        directory.mkdir(mode=0o700)
     try:
         yield record
     finally:
         record.clean_up()
-        file.unlink()
+        file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _cannot_start(data_dir: Path) -> Iterator[None]:
+    """Raise CannotStart in place of what keeps the stack from being prepared."""
+    try:
+        yield
+    except Unkillable as error:
+        raise CannotStart(f"what the last stack in {data_dir} has left cannot be ended: {error}") from error
+    except OSError as error:
+        where = error.filename or data_dir
+        raise CannotStart(f"the stack cannot be prepared: {where}: {error.strerror}") from error
 
 
 def _base_for_ray(data_dir: Path) -> Path:

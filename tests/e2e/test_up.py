@@ -21,7 +21,7 @@ from mlflow import MlflowClient
 from service.cli.client import Unreachable
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.ports import accepts
-from tests.e2e.conftest import COMMAND_SECONDS, PACELINE, STOP_SECONDS, Stack, running_stack, until
+from tests.e2e.conftest import COMMAND_SECONDS, FREE_PORTS, PACELINE, STOP_SECONDS, Stack, running_stack, until
 from tests.processes import command_line, is_alive, kill_all, left_alive
 
 NAME, TRIALS, STEPS = "steady", 9, 6
@@ -156,6 +156,14 @@ def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> Non
     said = refused("--data-dir", str(tmp_path / "file" / "data"))
     assert f"the data directory {tmp_path}/file/data cannot be written" in said
     assert "--data-dir" in said
+
+
+@pytest.mark.slow
+def test_a_file_in_place_of_a_folder_of_the_data_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "stack").touch()
+    said = refused("--data-dir", str(tmp_path), *FREE_PORTS)
+    assert said == f"error: the stack cannot be prepared: {tmp_path}/stack: File exists\n"
+    assert not left_in(tmp_path)
 
 
 @pytest.mark.slow

@@ -25,13 +25,14 @@ def up(
     """Run Ray, MLflow, the service and an agent on this machine until Ctrl-C."""
     from service.stack import up as stack  # noqa: PLC0415
     from service.stack.options import CannotStart, Options  # noqa: PLC0415
+    from service.stack.process_tags import Unkillable  # noqa: PLC0415
     from service.stack.supervisor import ComponentFailed  # noqa: PLC0415
 
     set_up_log("up")
     try:
         options = Options(data_dir, port, mlflow_port, mlflow, cpus)
         stack.run(options, lifeline=sys.stdin.fileno() if until_stdin_closes else None)
-    except (CannotStart, ComponentFailed) as error:
+    except (CannotStart, ComponentFailed, Unkillable) as error:
         console.fail([str(error)], console.EXIT_FAILED)
 
 

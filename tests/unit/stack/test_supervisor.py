@@ -1,5 +1,7 @@
 """Child processes: started in order, restarted, and stopped with all their descendants."""
 
+import errno
+import itertools
 import os
 import sys
 import threading
@@ -12,7 +14,7 @@ import psutil
 import pytest
 
 from service.stack.child_process import LOW_PRIORITY, STARTING_PRIORITY, ChildProcess
-from service.stack.process_tags import tagged_processes
+from service.stack.process_tags import Unkillable, kill_tagged, tagged_processes
 from service.stack.supervisor import Component, ComponentFailed, Supervisor
 from tests.processes import is_alive
 from tests.timeouts import PATIENCE_SECONDS, wait_until
@@ -68,9 +70,9 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 @contextmanager
-def supervised(component: Component, **options: float) -> Iterator[None]:
+def supervised(component: Component, say: Callable[[str], None] = print, **options: float) -> Iterator[None]:
     stopping = threading.Event()
-    supervisor = Supervisor([[component]], stopping.is_set, print, first_delay_seconds=0, **options)
+    supervisor = Supervisor([[component]], stopping.is_set, say, first_delay_seconds=0, **options)
     component.start()
     watching = threading.Thread(target=supervisor.supervise)
     watching.start()
@@ -254,6 +256,52 @@ def test_a_component_that_is_killed_repeatedly_is_restarted_each_time(tree: Tree
             wait_until(partial(tree.has_printed, "worker", killed_count + 1))
             psutil.Process(tree.pids("worker")[-1]).kill()
         wait_until(lambda: len(tree.pids("worker")) == 7)
+
+
+def test_a_component_that_cannot_be_started_again_is_tried_once_more(tree: Tree) -> None:
+    log, starts = tree.directory / "worker.log", itertools.count()
+    log.touch()
+
+    def command() -> list[str]:
+        if next(starts) == 1:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return [sys.executable, "-c", f"import os; print(os.getpid(), flush=True); {SLEEP}"]
+
+    tree.children.append(ChildProcess(command, os.environ, log))
+    lines = list[str]()
+    with supervised(Component("worker", tree.children[0], lambda: True), say=lines.append):
+        wait_until(lambda: tree.has_printed("worker", 1))
+        psutil.Process(tree.pids("worker")[0]).kill()
+        wait_until(lambda: tree.has_printed("worker", 2))
+    assert lines[1].startswith("worker could not be started ([Errno 11] Resource temporarily unavailable)")
+
+
+def test_a_component_that_can_never_be_started_ends_the_stack_without_its_log(tree: Tree) -> None:
+    (tree.directory / "file").touch()
+    child = ChildProcess(lambda: ["true"], os.environ, tree.directory / "file" / "log")
+    supervisor = Supervisor([[Component("worker", child, lambda: True)]], never, print, first_delay_seconds=0)
+    with pytest.raises(ComponentFailed, match=r"worker could not be started .*, for the 4th time"):
+        supervisor.start(timeout_seconds=PATIENCE_SECONDS)
+
+
+def test_a_component_waits_for_processes_of_its_last_run_that_survive_a_kill(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = itertools.count()
+
+    def kill(tag: str) -> None:
+        if next(looks) < 2:
+            raise Unkillable("these processes survived SIGKILL: 1")
+        kill_tagged(tag)
+
+    component = tree.component("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")
+    lines = list[str]()
+    with supervised(component, say=lines.append):
+        wait_until(lambda: tree.has_printed("worker", 1))
+        monkeypatch.setattr("service.stack.child_process.kill_tagged", kill)
+        psutil.Process(tree.pids("worker")[0]).kill()
+        wait_until(lambda: tree.has_printed("worker", 2))
+    assert lines[1].startswith("worker could not be started (these processes survived SIGKILL: 1)")
 
 
 def test_a_component_that_hangs_is_restarted(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
