@@ -72,11 +72,15 @@ class Component:
         return self.child.exit_code == -signal.SIGKILL
 
     @property
-    def starts_again(self) -> bool:
-        """Whether it is to be started again, since it has ended without a failure that would repeat itself."""
-        return (
-            self.restart_at is not None or self.was_killed or (self.retries_start and self.child.exit_code is not None)
-        )
+    def failed_first_start(self) -> bool:
+        """Whether it has ended before it was ever ready, by a failure that would repeat itself."""
+        is_own_failure = not self.was_killed and not self.retries_start
+        return self.child.exit_code is not None and not self.was_ready and self.deaths == 0 and is_own_failure
+
+    def is_late(self, start_seconds: float) -> bool:
+        """Whether it runs, and is not ready so long after its start."""
+        is_starting = not self.was_ready and self.restart_at is None
+        return is_starting and time.monotonic() - (self.started_at or 0) > start_seconds
 
     @property
     def unhealthy_seconds(self) -> float:
@@ -90,7 +94,7 @@ class Component:
         """
         killed = not failed and (self.was_killed or self.child.exit_code is None)  # it hung
         stable = time.monotonic() - (self.started_at or 0) > STABLE_SECONDS
-        self.failures = 0 if self.was_ready else self.failures + (not killed)
+        self.failures, self.was_ready = 0 if self.was_ready else self.failures + (not killed), False
         self.deaths = 1 if stable else self.deaths + 1
         with contextlib.suppress(Unkillable):  # the next start tries again
             self.child.kill()
@@ -128,19 +132,18 @@ class Supervisor:
     def start(self, timeout_seconds: float) -> None:
         """Start all components at the same time. Returns early when it should stop.
 
-        One that is killed meanwhile, cannot be started, or `retries_start`, is restarted. Raises ComponentFailed for
-        one that ends otherwise, or is not ready `timeout_seconds` after its start.
+        One that is killed meanwhile, cannot be started, or `retries_start`, is restarted, and so is one that dies after
+        it was ready. Raises ComponentFailed for one that ends otherwise, or is not ready `timeout_seconds` after its
+        start.
         """
-        starting = [] if self._should_stop() else list(self._components())
-        for component in starting:
+        components = [] if self._should_stop() else list(self._components())
+        for component in components:
             self._start(component)
-        while starting:
+        while not all(component.was_ready for component in components):
             if self._should_stop_after_pause():
                 return
-            for component in starting:
-                if component.starts_again:
-                    self._check(component)
-            starting = [one for one in starting if one.starts_again or not _is_ready(one, timeout_seconds)]
+            for component in components:
+                self._check_start(component, timeout_seconds)
 
     def supervise(self) -> None:
         """Restart what dies or hangs until it should stop. Raises ComponentFailed for one that never becomes ready."""
@@ -159,6 +162,13 @@ class Supervisor:
 
     def _components(self) -> Iterator[Component]:
         return (component for stage in self._stages for component in stage)
+
+    def _check_start(self, component: Component, timeout_seconds: float) -> None:
+        if component.failed_first_start:
+            raise component.failed(f"ended with code {component.child.exit_code} while starting")
+        self._check(component)
+        if component.is_late(timeout_seconds):
+            raise component.failed(f"was not ready after {timeout_seconds:g} s")
 
     def _check(self, component: Component) -> None:
         if component.restart_at is not None:
@@ -182,15 +192,6 @@ class Supervisor:
         if component.failures >= MAX_FAILURES:
             raise component.failed(f"{why}, for the {component.failures}th time before it was ready")
         self._say(f"{component.name} {why}; restarting it{f' in {delay:g} s' if delay else ''}")
-
-
-def _is_ready(component: Component, timeout_seconds: float) -> bool:
-    if component.child.exit_code is not None:
-        raise component.failed(f"ended with code {component.child.exit_code} while starting")
-    component.check()
-    if not component.was_ready and time.monotonic() - (component.started_at or 0) > timeout_seconds:
-        raise component.failed(f"was not ready after {timeout_seconds:g} s")
-    return component.was_ready
 
 
 def _stop(component: Component) -> None:

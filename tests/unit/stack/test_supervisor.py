@@ -190,6 +190,24 @@ if marker.exists():
     assert lines == ["ray ended with code 1; restarting it"]
 
 
+def test_a_component_that_dies_before_the_others_are_ready_is_restarted(tree: Tree) -> None:
+    lines, seen = list[str](), threading.Event()
+    program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
+    service = tree.component("service", program, lambda: bool(tree.pids("service")))
+
+    def is_agent_ready() -> bool:
+        if service.was_ready and not seen.is_set():
+            psutil.Process(tree.pids("service")[0]).terminate()
+            seen.set()
+        return tree.has_printed("service", 2)
+
+    stages = [[service], [tree.component("agent", SLEEP, is_agent_ready)]]
+    Supervisor(stages, never, lines.append).start(timeout_seconds=PATIENCE_SECONDS)
+
+    assert service.was_ready
+    assert lines == ["service ended with code -15; restarting it"]
+
+
 def test_a_component_that_never_starts_is_not_restarted_for_ever(tree: Tree) -> None:
     component = tree.component("ray", "raise SystemExit('no such disk')", is_ready=lambda: False)
     component.retries_start = True
