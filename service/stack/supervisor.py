@@ -1,6 +1,7 @@
 """Supervision of a few child processes: started together, restarted when they die or hang, stopped in stages."""
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -28,7 +29,7 @@ class ComponentFailed(Exception):
 class Component:
     """A child process with its checks. `is_ready` is polled while the component starts, and must be fast.
 
-    `is_healthy`, if given, is called regularly while the component runs, because a process may hang without dying. A
+    `is_healthy`, if given, is called regularly once the component is ready, because a process may hang without dying. A
     component with `low_priority` starts with STARTING_PRIORITY and gets LOW_PRIORITY once it is ready; earlier it might
     never become ready on a busy machine. One that `retries_start` may end while it starts and is started again.
     """
@@ -57,12 +58,12 @@ class Component:
             self.child.set_priority(STARTING_PRIORITY)
 
     def check(self) -> None:
-        """Check readiness until it is ready, and health every HEALTH_CHECK_SECONDS."""
+        """Check readiness until it is ready, and then health every HEALTH_CHECK_SECONDS."""
         if not self.was_ready and self.is_ready():
             self.was_ready = True
             if self.low_priority:
                 self.child.set_priority(LOW_PRIORITY)
-        if self.is_healthy and time.monotonic() - self._checked_at > HEALTH_CHECK_SECONDS:
+        if self.is_healthy and self.was_ready and time.monotonic() - self._checked_at > HEALTH_CHECK_SECONDS:
             self._checked_at = time.monotonic()
             self._unhealthy_since = None if self.is_healthy() else self._unhealthy_since or self._checked_at
 
@@ -90,7 +91,8 @@ class Component:
     def schedule_restart(self, first_delay_seconds: float, *, failed: bool = False) -> float:
         """Kill the rest of its processes, count its death, and return the seconds until it is started again.
 
-        It has `failed` if it could not be started. The delay after the first death is 0, since most are accidents.
+        It has `failed` if it could not be started, or was not ready in time. The delay after the first death is 0,
+        since most are accidents.
         """
         killed = not failed and (self.was_killed or self.child.exit_code is None)  # it hung
         stable = time.monotonic() - (self.started_at or 0) > STABLE_SECONDS
@@ -128,14 +130,16 @@ class Supervisor:
         self._say = say
         self._first_delay_seconds = first_delay_seconds
         self._max_unhealthy_seconds = max_unhealthy_seconds
+        self._start_seconds = math.inf
 
     def start(self, timeout_seconds: float) -> None:
-        """Start all components at the same time. Returns early when it should stop.
+        """Start all components at the same time. Returns early when it should stop. The timeout is for restarts, too.
 
         One that is killed meanwhile, cannot be started, or `retries_start`, is restarted, and so is one that dies after
         it was ready. Raises ComponentFailed for one that ends otherwise, or is not ready `timeout_seconds` after its
         start.
         """
+        self._start_seconds = timeout_seconds
         components = [] if self._should_stop() else list(self._components())
         for component in components:
             self._start(component)
@@ -143,13 +147,15 @@ class Supervisor:
             if self._should_stop_after_pause():
                 return
             for component in components:
-                self._check_start(component, timeout_seconds)
+                self._check_start(component)
 
     def supervise(self) -> None:
         """Restart what dies or hangs until it should stop. Raises ComponentFailed for one that never becomes ready."""
         while not self._should_stop_after_pause():
             for component in self._components():
                 self._check(component)
+                if component.is_late(self._start_seconds):
+                    self._schedule_restart(component, f"was not ready after {self._start_seconds:g} s", failed=True)
 
     def stop(self) -> None:
         """Stop the stages in reverse order; the components of a stage stop at the same time."""
@@ -163,12 +169,12 @@ class Supervisor:
     def _components(self) -> Iterator[Component]:
         return (component for stage in self._stages for component in stage)
 
-    def _check_start(self, component: Component, timeout_seconds: float) -> None:
+    def _check_start(self, component: Component) -> None:
         if component.failed_first_start:
             raise component.failed(f"ended with code {component.child.exit_code} while starting")
         self._check(component)
-        if component.is_late(timeout_seconds):
-            raise component.failed(f"was not ready after {timeout_seconds:g} s")
+        if component.is_late(self._start_seconds):
+            raise component.failed(f"was not ready after {self._start_seconds:g} s")
 
     def _check(self, component: Component) -> None:
         if component.restart_at is not None:

@@ -15,7 +15,7 @@ import pytest
 
 from service.stack.child_process import LOW_PRIORITY, STARTING_PRIORITY, ChildProcess
 from service.stack.process_tags import Unkillable, kill_tagged, tagged_processes
-from service.stack.supervisor import Component, ComponentFailed, Supervisor
+from service.stack.supervisor import MAX_FAILURES, Component, ComponentFailed, Supervisor
 from tests.processes import is_alive
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
@@ -332,6 +332,44 @@ def test_a_component_that_hangs_is_restarted(tree: Tree, monkeypatch: pytest.Mon
         psutil.Process(tree.pids("worker")[0]).suspend()
         wait_until(lambda: len(tree.pids("worker")) == 2)
     assert not is_alive(tree.pids("worker")[0])
+
+
+def test_a_restarted_component_may_take_longer_to_start_than_a_ready_one_to_answer(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.stack.supervisor.HEALTH_CHECK_SECONDS", 0)
+    runs, looks = list[int](), itertools.count()
+
+    def command() -> list[str]:
+        runs.append(1)
+        return [sys.executable, "-c", f"import os; print(os.getpid(), flush=True); {SLEEP}"]
+
+    def answers() -> bool:
+        return len(runs) == 1 or next(looks) > 5
+
+    log = tree.directory / "worker.log"
+    log.touch()
+    tree.children.append(ChildProcess(command, os.environ, log))
+    component, lines = Component("worker", tree.children[0], answers, is_healthy=answers), list[str]()
+    with supervised(component, say=lines.append, max_unhealthy_seconds=0):
+        wait_until(lambda: tree.has_printed("worker", 1))
+        psutil.Process(tree.pids("worker")[0]).kill()
+        wait_until(lambda: tree.has_printed("worker", 2) and component.was_ready)
+    assert lines == ["worker ended with code -9; restarting it"]
+
+
+def test_a_restarted_component_that_is_never_ready_ends_the_stack(tree: Tree) -> None:
+    program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
+    component = tree.component("worker", program)
+    lines = list[str]()
+    supervisor = Supervisor([[component]], never, lines.append, first_delay_seconds=0)
+    supervisor.start(timeout_seconds=0)
+    wait_until(lambda: tree.has_printed("worker", 1))
+    component.is_ready = never
+    psutil.Process(tree.pids("worker")[0]).kill()
+    with pytest.raises(ComponentFailed, match="worker was not ready after 0 s, for the 4th time"):
+        supervisor.supervise()
+    assert len(lines) == MAX_FAILURES
 
 
 def test_components_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
