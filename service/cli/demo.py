@@ -37,11 +37,12 @@ class DemoFailed(Exception):
 
 def run(data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: bool) -> dict[str, Any]:
     """Return the experiment as it ended. Raises DemoFailed when the stack does not start."""
+    token = access_token()
     if not SPEC.exists():
         raise DemoFailed(f"there is no {SPEC} here; run the demo in the root of Paceline's repository")
     with (
         _running_stack(data_dir, port, mlflow_port, console, keep=keep) as state,
-        Client(state["url"], access_token()) as client,
+        Client(state["url"], token) as client,
     ):
         name = unused_name(client, "digits")
         console.print(f"Submitting {SPEC} as {name} …\n", highlight=False)

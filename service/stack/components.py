@@ -4,14 +4,12 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-import httpx
-
 from service.module_command import module_command
 from service.stack.child_process import ChildProcess
+from service.stack.http_checks import AGENT_NAME, AgentCheck, answers
 from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command, mlflow_server_environment
 from service.stack.options import HOST, Options
 from service.stack.orphan_cleanup import CleanupRecord
@@ -20,14 +18,12 @@ from service.stack.process_tags import VARIABLE as TAG_VARIABLE
 from service.stack.process_tags import tag_environment
 from service.stack.supervisor import Component
 
-AGENT_NAME = "local"
 NODE_ENVIRONMENT = {
     # Workers are forked from a process that has imported what they need; those that Ray would start ahead stay idle.
     "RAY_prestart_worker_first_driver": "0",
     "RAY_START_HOOK": "trainer.ray_train.processes.node_start.change",
 }
 """For `ray start`."""
-CHECK_TIMEOUT_SECONDS = 2
 
 
 def stages_of(options: Options, record: CleanupRecord) -> Sequence[Sequence[Component]]:
@@ -113,7 +109,7 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port)
     env = {**env, **mlflow_server_environment(options.mlflow_port, hosts)}
     child = ChildProcess(lambda: command, env, _empty_file(logs / "mlflow.log"))
-    is_healthy = partial(_answers, f"{options.mlflow_url}/health")
+    is_healthy = partial(answers, f"{options.mlflow_url}/health")
     # The mirror may lag; training must not.
     return Component("mlflow", child, is_healthy, is_healthy=is_healthy, low_priority=True)
 
@@ -121,44 +117,19 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
 def _service(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     command = module_command("service.cli", "serve")
     child = ChildProcess(lambda: command, env, _empty_file(logs / "service.log"))
-    is_ready, is_healthy = partial(_answers, f"{options.url}/readyz"), partial(_answers, f"{options.url}/healthz")
+    is_ready, is_healthy = partial(answers, f"{options.url}/readyz"), partial(answers, f"{options.url}/healthz")
     return Component("service", child, is_ready, is_healthy=is_healthy)
 
 
 def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Path) -> Component:
-    started_at = datetime.now(UTC)
+    check = AgentCheck(options.url, options.token)
 
     def command() -> Sequence[str]:
-        nonlocal started_at
-        started_at = datetime.now(UTC)
+        check.starts()
         return module_command("service.cli", "agent", "--name", AGENT_NAME, "--ray-address", ray_address)
 
     child = ChildProcess(command, env, _empty_file(logs / "agent.log"))
-    return Component("agent", child, lambda: _is_agent_connected(options.url, started_at), grace_seconds=5)
-
-
-def _get(url: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-    """Call a component on this machine. `verify=False` saves loading certificates, which takes longer than the call."""
-    return httpx.get(url, headers=headers, timeout=CHECK_TIMEOUT_SECONDS, trust_env=False, verify=False)  # noqa: S501
-
-
-def _answers(url: str) -> bool:
-    try:
-        return _get(url).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
-
-
-def _is_agent_connected(url: str, since: datetime) -> bool:
-    """Whether the service has heard from the stack's agent after the agent's newest start."""
-    token = os.environ.get("PACELINE_TOKEN")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        answer = _get(f"{url}/v1/agents?limit=1000", headers)
-    except httpx.TransportError:
-        return False
-    agents = answer.json()["items"] if answer.is_success else []
-    return any(one["name"] == AGENT_NAME and datetime.fromisoformat(one["last_seen_at"]) > since for one in agents)
+    return Component("agent", child, check.is_connected, grace_seconds=5)
 
 
 def _empty_directory(directory: Path) -> None:

@@ -1,7 +1,7 @@
 """The options of `paceline up`."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -17,13 +17,17 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """A port of 0 picks a free one. `cpus` are Ray's logical CPUs: how many workers fit, not how fast they are."""
+    """A port of 0 picks a free one. `cpus` are Ray's logical CPUs: how many workers fit, not how fast they are.
+
+    `token` is the access token with which the stack asks its service for its agent.
+    """
 
     data_dir: Path
     port: int = 8000
     mlflow_port: int = 5000
     mlflow: bool = True
     cpus: int | None = None
+    token: str | None = field(default=None, repr=False)
 
     def resolved(self) -> Self:
         """Return the options with free ports, CPUs and an absolute path. Raises CannotStart when a port is taken."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from service.stack.components import AGENT_NAME
+from service.stack.http_checks import AGENT_NAME
 from tests.chaos.evidence.monitor import MLFLOW, Sample
 from tests.chaos.evidence.snapshot import Attempt, Snapshot
 from tests.chaos.faults.fault_injector import Fault

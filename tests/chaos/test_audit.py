@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from service.stack.components import AGENT_NAME
+from service.stack.http_checks import AGENT_NAME
 from tests.chaos.audit import CHECKS, audit
 from tests.chaos.evidence.snapshot import Event, MlflowRun, Snapshot
 from tests.chaos.faults.fault_injector import Fault

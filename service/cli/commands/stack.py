@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from service.cli.process_log import set_up_log
-from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port
+from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port, access_token
 from service.cli.terminal import console
 
 PANEL = "Everything on this machine"
@@ -30,7 +30,7 @@ def up(
 
     set_up_log("up")
     try:
-        options = Options(data_dir, port, mlflow_port, mlflow, cpus)
+        options = Options(data_dir, port, mlflow_port, mlflow, cpus, access_token())
         stack.run(options, lifeline=sys.stdin.fileno() if until_stdin_closes else None)
     except (CannotStart, ComponentFailed, Unkillable) as error:
         console.fail([str(error)], console.EXIT_FAILED)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from service.domain.retry_policy import MAX_LOSSES
-from service.stack.components import AGENT_NAME
+from service.stack.http_checks import AGENT_NAME
 from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, Key, by_attempt, is_hit, was_cut_off
 from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial

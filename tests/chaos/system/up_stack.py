@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from service.stack.components import AGENT_NAME
+from service.stack.http_checks import AGENT_NAME
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.ports import free_port
 from service.stack.state_file import read_state

@@ -1,7 +1,12 @@
 """The stack's components, with other programs in place of theirs."""
 
+import json
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -12,9 +17,35 @@ from service.stack.process_tags import new_tag
 from service.stack.supervisor import Component
 
 
-def stack(data_dir: Path) -> dict[str, Component]:
+class Agents(BaseHTTPRequestHandler):
+    """A service that knows these agents, and has kept the access token of the last call."""
+
+    items: ClassVar[list[dict[str, str]]] = []
+    authorization: ClassVar[str | None] = None
+
+    def do_GET(self) -> None:
+        type(self).authorization = self.headers["Authorization"]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"items": self.items}).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[int, type[Agents]]]:
+    """Its port, and what it answers."""
+    handler = type("Handler", (Agents,), {})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_port, handler
+        server.shutdown()
+
+
+def stack(data_dir: Path, port: int = 1, token: str | None = None) -> dict[str, Component]:
     """The components by name; Ray's directory does not exist."""
-    options = Options(data_dir, port=0, mlflow_port=0).resolved()
+    options = Options(data_dir, port, mlflow_port=1, cpus=1, token=token)
     record = CleanupRecord(new_tag(), str(data_dir / f"{PREFIX}ray"))
     return {one.name: one for stage in components.stages_of(options, record) for one in stage}
 
@@ -25,3 +56,12 @@ def test_rays_directory_is_created_again_when_it_was_removed(tmp_path: Path, mon
     ray.start()
     ray.child.kill()
     assert (tmp_path / f"{PREFIX}ray").stat().st_mode & 0o777 == 0o700
+
+
+def test_the_agent_is_asked_for_with_the_token_of_the_options(
+    tmp_path: Path, service: tuple[int, type[Agents]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, answers = service
+    monkeypatch.setenv("PACELINE_TOKEN", " pl_token\n")
+    assert not stack(tmp_path, port, "pl_token")["agent"].is_ready()
+    assert answers.authorization == "Bearer pl_token"
