@@ -12,7 +12,8 @@ CHECK_TIMEOUT_SECONDS = 2
 class AgentCheck:
     """Whether the service at `url` has heard from the stack's agent after the agent's newest start.
 
-    `token` is the access token for that call, if it needs one.
+    `token` is the access token for that call, if it needs one. A time after the start by this machine's clock counts
+    immediately; otherwise a time that changes does, since the clock may be set back while the stack starts.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -23,15 +24,27 @@ class AgentCheck:
     def starts(self) -> None:
         """The agent is being started: what the service has heard before does not count."""
         self._started_at = datetime.now(UTC)
+        self._seen_at_first: list[datetime] | None = None
 
     def is_connected(self) -> bool:
+        seen = self._seen()
+        if seen is None:
+            return False
+        if self._seen_at_first is None:
+            self._seen_at_first = seen
+        is_after_start = any(self._started_at < each <= datetime.now(UTC) for each in seen)
+        return is_after_start or seen != self._seen_at_first
+
+    def _seen(self) -> list[datetime] | None:
+        """When the service heard from the agent: one time, or none. None while the service does not answer."""
         try:
             answer = _get(self._url, self._headers)
         except httpx.TransportError:
-            return False
-        agents = answer.json()["items"] if answer.is_success else []
-        seen = [datetime.fromisoformat(one["last_seen_at"]) for one in agents if one["name"] == AGENT_NAME]
-        return any(each > self._started_at for each in seen)
+            return None
+        if not answer.is_success:
+            return None
+        agents = answer.json()["items"]
+        return [datetime.fromisoformat(one["last_seen_at"]) for one in agents if one["name"] == AGENT_NAME]
 
 
 def answers(url: str) -> bool:

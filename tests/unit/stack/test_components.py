@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -11,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 from service.stack import components
+from service.stack.http_checks import AGENT_NAME
 from service.stack.options import Options
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
 from service.stack.process_tags import new_tag
@@ -38,7 +40,7 @@ def service() -> Iterator[tuple[int, type[Agents]]]:
     """Its port, and what it answers."""
     handler = type("Handler", (Agents,), {})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever).start()
+        threading.Thread(target=server.serve_forever, args=[0.01]).start()
         yield server.server_port, handler
         server.shutdown()
 
@@ -65,3 +67,40 @@ def test_the_agent_is_asked_for_with_the_token_of_the_options(
     monkeypatch.setenv("PACELINE_TOKEN", " pl_token\n")
     assert not stack(tmp_path, port, "pl_token")["agent"].is_ready()
     assert answers.authorization == "Bearer pl_token"
+
+
+def local(seen_at: str) -> list[dict[str, str]]:
+    return [{"name": AGENT_NAME, "last_seen_at": seen_at}]
+
+
+@pytest.mark.parametrize("year", [2000, 3000])
+def test_an_agent_that_is_heard_again_is_connected_whatever_the_clock_says(
+    tmp_path: Path, service: tuple[int, type[Agents]], year: int
+) -> None:
+    """The clock was set forward or back after the agent's start, or before."""
+    port, answers = service
+    agent = stack(tmp_path, port)["agent"]
+    answers.items = local(f"{year}-01-01T00:00:00+00:00")
+    assert not agent.is_ready()
+    assert not agent.is_ready()
+    answers.items = local(f"{year}-01-01T00:00:02+00:00")
+    assert agent.is_ready()
+
+
+def test_an_agent_that_is_heard_for_the_first_time_is_connected(
+    tmp_path: Path, service: tuple[int, type[Agents]]
+) -> None:
+    port, answers = service
+    agent = stack(tmp_path, port)["agent"]
+    assert not agent.is_ready()
+    answers.items = local("2000-01-01T00:00:02+00:00")
+    assert agent.is_ready()
+
+
+def test_an_agent_that_was_heard_before_the_service_answers_is_connected(
+    tmp_path: Path, service: tuple[int, type[Agents]]
+) -> None:
+    port, answers = service
+    agent = stack(tmp_path, port)["agent"]
+    answers.items = local(datetime.now(UTC).isoformat())
+    assert agent.is_ready()
