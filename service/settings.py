@@ -77,7 +77,7 @@ class Settings:
         mlflow_uri = env.get("PACELINE_MLFLOW_URI") or None
         return cls(
             data_dir=data_dir,
-            database_url=_database_url(env.get("PACELINE_DATABASE_URL") or f"sqlite:///{data_dir / 'paceline.db'}"),
+            database_url=_database_url(env.get("PACELINE_DATABASE_URL") or sqlite_url(data_dir / "paceline.db")),
             storage=_storage(env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints")),
             host=env.get("PACELINE_HOST") or cls.host,
             port=_whole(env, "PACELINE_PORT", cls.port, most=MAX_PORT),
@@ -162,6 +162,13 @@ def _hosts(text: str) -> tuple[HostPattern, ...]:
         raise BadSettings(
             f"PACELINE_HOSTS must be hosts with commas between them, such as paceline.example,*.lab.example: {error}"
         ) from error
+
+
+def sqlite_url(file: Path) -> str:
+    """The file's URL. What has a meaning in a URL, such as `?` and `%20`, is encoded."""
+    from sqlalchemy.engine import URL  # noqa: PLC0415 - the commands that call the API start without it
+
+    return URL.create("sqlite", database=str(file)).render_as_string()
 
 
 def _database_url(url: str) -> str:

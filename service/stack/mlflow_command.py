@@ -33,9 +33,10 @@ def mlflow_server_command(home: Path, host: str, port: int) -> Sequence[str]:
     home.mkdir(exist_ok=True)
     database = home / "mlflow.db"
     _enable_write_ahead_log(database)
-    command = module_command("service.stack.mlflow_single_process", "server")
+    command = module_command("service.stack.mlflow_single_process", str(home.absolute()), "server")
     command += ["--host", host, "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(home / "artifacts")]
+    # Relative to `home`: a path may have characters with a meaning in a URL, and MLflow decodes them more than once.
+    command += ["--backend-store-uri", f"sqlite:///{database.name}", "--artifacts-destination", "artifacts"]
     return [*command, "--uvicorn-opts", "--log-level warning"]
 
 

@@ -1,4 +1,4 @@
-"""`mlflow server` in one process: `python -m service.stack.mlflow_single_process server …`.
+"""`mlflow server` in one process: `python -m service.stack.mlflow_single_process DIRECTORY server …`, run in DIRECTORY.
 
 MLflow's own command imports MLflow, checks its options, prepares the database, and then starts uvicorn in a second
 process, which imports MLflow again: four more CPU seconds and 190 MB. Here uvicorn runs where it would be started.
@@ -18,6 +18,7 @@ from mlflow.cli import cli
 def main() -> None:
     # Private to MLflow; a version without it, or with another way to start uvicorn, has two processes.
     server._exec_cmd = _serve  # noqa: SLF001
+    os.chdir(sys.argv.pop(1))
     cli()
 
 
