@@ -27,9 +27,9 @@ def new_files_restricted() -> Iterator[None]:
 
 
 def create_directory(directory: Path) -> None:
-    """Create it, if it does not exist, and restrict it. Raises OSError."""
+    """Create it, if it does not exist, and restrict it; if it is a link, what it leads to. Raises OSError."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    restrict(directory)
+    restrict(directory.resolve())
 
 
 def restrict(path: Path) -> None:
@@ -46,7 +46,7 @@ def restrict(path: Path) -> None:
 
 
 def restrict_all(directory: Path, leave: Path) -> None:
-    """Restrict the directory and everything in it, except what is in `leave`.
+    """Restrict the directory, or what it leads to, and everything in it, except what is in `leave`.
 
     The directory comes last: if it is restricted already, so is everything in it, and this takes no time.
     """
@@ -56,7 +56,7 @@ def restrict_all(directory: Path, leave: Path) -> None:
         directories[:] = [name for name in directories if Path(parent, name) != leave]
         for name in (*directories, *files):
             restrict(Path(parent, name))
-    restrict(directory)
+    restrict(directory.resolve())
 
 
 def write_once(path: Path, content: bytes) -> bytes:
