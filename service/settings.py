@@ -19,6 +19,12 @@ from trainer.traces import OFF, ON
 LEASE_KEY_FILE = "lease-key"
 LEASE_KEY_BYTES = 32
 MAX_PORT = 65_535
+MOST_SECONDS = 365 * 24 * 3600
+MOST_DAYS = 100_000
+"""The longest times of the settings: with far longer ones, no date can be computed."""
+MOST_LOG_MB = 10**9
+MOST_PACKAGE_BYTES = 10**12
+MOST_CONNECTIONS = 10**6
 
 PROBE_PREFIX = ".writable-"
 DATABASES = re.compile(r"sqlite:///(?!:memory:|\?).+|postgresql(\+psycopg)?://.*", re.DOTALL)
@@ -73,7 +79,7 @@ class Settings:
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
         """Raises BadSettings for a value that cannot be parsed."""
-        data_dir = Path(env.get("PACELINE_DATA_DIR") or "paceline-data").absolute()
+        data_dir = expanded(Path(env.get("PACELINE_DATA_DIR") or "paceline-data")).absolute()
         mlflow_uri = env.get("PACELINE_MLFLOW_URI") or None
         return cls(
             data_dir=data_dir,
@@ -85,19 +91,19 @@ class Settings:
             advertised_url=_advertised_url(env.get("PACELINE_ADVERTISED_URL", "")),
             mlflow_uri=mlflow_uri,
             mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
-            picture_seconds=_number(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
+            picture_seconds=_seconds(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
             lease_seconds=_lease_seconds(env, cls.lease_seconds),
-            system_metrics_seconds=_number(env, "PACELINE_SYSTEM_METRICS_SECONDS", cls.system_metrics_seconds),
-            max_package_bytes=_whole(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes),
-            max_log_bytes=int(1e6 * _number(env, "PACELINE_MAX_LOG_MB", cls.max_log_bytes / 1e6)),
-            keep_logs_days=_number(env, "PACELINE_KEEP_LOGS_DAYS", cls.keep_logs_days),
-            keep_packages_days=_number(env, "PACELINE_KEEP_PACKAGES_DAYS", cls.keep_packages_days),
-            keep_experiments_days=_number(env, "PACELINE_KEEP_EXPERIMENTS_DAYS", cls.keep_experiments_days),
-            compute_seconds=_number(env, "PACELINE_COMPUTE_SECONDS", cls.compute_seconds),
-            max_followers=_whole(env, "PACELINE_MAX_FOLLOWERS", cls.max_followers),
-            max_connections=_whole(env, "PACELINE_MAX_CONNECTIONS", cls.max_connections),
-            request_seconds=_number(env, "PACELINE_REQUEST_SECONDS", cls.request_seconds),
-            stall_seconds=_number(env, "PACELINE_STALL_SECONDS", cls.stall_seconds),
+            system_metrics_seconds=_seconds(env, "PACELINE_SYSTEM_METRICS_SECONDS", cls.system_metrics_seconds),
+            max_package_bytes=_count(env, "PACELINE_MAX_PACKAGE_BYTES", cls.max_package_bytes, MOST_PACKAGE_BYTES),
+            max_log_bytes=int(1e6 * _number(env, "PACELINE_MAX_LOG_MB", cls.max_log_bytes / 1e6, most=MOST_LOG_MB)),
+            keep_logs_days=_days(env, "PACELINE_KEEP_LOGS_DAYS", cls.keep_logs_days),
+            keep_packages_days=_days(env, "PACELINE_KEEP_PACKAGES_DAYS", cls.keep_packages_days),
+            keep_experiments_days=_days(env, "PACELINE_KEEP_EXPERIMENTS_DAYS", cls.keep_experiments_days),
+            compute_seconds=_time_limit(env, "PACELINE_COMPUTE_SECONDS", cls.compute_seconds),
+            max_followers=_whole(env, "PACELINE_MAX_FOLLOWERS", cls.max_followers, most=MOST_CONNECTIONS),
+            max_connections=_count(env, "PACELINE_MAX_CONNECTIONS", cls.max_connections, MOST_CONNECTIONS),
+            request_seconds=_time_limit(env, "PACELINE_REQUEST_SECONDS", cls.request_seconds),
+            stall_seconds=_time_limit(env, "PACELINE_STALL_SECONDS", cls.stall_seconds),
             insecure=switch(env, "PACELINE_INSECURE"),
             require_tokens=switch(env, "PACELINE_REQUIRE_TOKENS"),
             tracing=switch(env, "PACELINE_TRACING"),
@@ -195,7 +201,19 @@ def _database_url(url: str) -> str:
 
 def _storage(text: str) -> str:
     """A directory as an absolute path, since the agents and workers have other working directories."""
-    return text if "://" in text else str(Path(text).expanduser().absolute())
+    if "://" in text:
+        return text
+    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text):
+        raise BadSettings(f"PACELINE_STORAGE must be a path, or a URI as s3://bucket/path, not as {scheme.group()}…")
+    return str(expanded(Path(text)).absolute())
+
+
+def expanded(path: Path) -> Path:
+    """The path with a home directory in place of `~`; unchanged if that home directory is not known."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def _advertised_url(text: str) -> str | None:
@@ -213,7 +231,7 @@ def switch(env: Mapping[str, str], name: str) -> bool:
     return text in ON
 
 
-def _number(env: Mapping[str, str], name: str, default: float) -> float:
+def _number(env: Mapping[str, str], name: str, default: float, most: float = math.inf) -> float:
     text = env.get(name)
     if not text:
         return default
@@ -225,19 +243,40 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
         raise BadSettings(f"{name} must be a number, not {text!r}")
     if value < 0:
         raise BadSettings(f"{name} must not be negative, not {text}")
+    if value > most:
+        raise BadSettings(f"{name} must be at most {most}, not {text}")
     return value
 
 
-def _whole(env: Mapping[str, str], name: str, default: int, most: float = math.inf) -> int:
+def _whole(env: Mapping[str, str], name: str, default: int, most: int) -> int:
     value = float(_number(env, name, default))
     if value > most or not value.is_integer():
-        up_to = "" if most == math.inf else f" up to {most}"
-        raise BadSettings(f"{name} must be a whole number{up_to}, not {env[name]!r}")
+        raise BadSettings(f"{name} must be a whole number up to {most}, not {env[name]!r}")
     return int(value)
 
 
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    return _number(env, name, default, most=MOST_SECONDS)
+
+
+def _days(env: Mapping[str, str], name: str, default: float) -> float:
+    return _number(env, name, default, most=MOST_DAYS)
+
+
+def _count(env: Mapping[str, str], name: str, default: int, most: int) -> int:
+    return int(_more_than_0(name, _whole(env, name, default, most), "nothing would be let in"))
+
+
+def _time_limit(env: Mapping[str, str], name: str, default: float) -> float:
+    return _more_than_0(name, _seconds(env, name, default), "nothing would be done in time")
+
+
 def _lease_seconds(env: Mapping[str, str], default: float) -> float:
-    seconds = _number(env, "PACELINE_LEASE_SECONDS", default)
-    if seconds == 0:
-        raise BadSettings("PACELINE_LEASE_SECONDS must be more than 0: a lease that ends at once ends every attempt")
-    return seconds
+    name = "PACELINE_LEASE_SECONDS"
+    return _more_than_0(name, _seconds(env, name, default), "a lease that ends at once ends every attempt")
+
+
+def _more_than_0(name: str, value: float, why: str) -> float:
+    if value == 0:
+        raise BadSettings(f"{name} must be more than 0: {why}")
+    return value

@@ -10,7 +10,7 @@ import typer
 
 from service.cli.client import Client
 from service.cli.trial_reference import check_trial
-from service.settings import without_password
+from service.settings import expanded, without_password
 from service.stack.ports import MAX_PORT, accepts
 
 LOCAL_URL = "http://127.0.0.1:8000"
@@ -43,7 +43,10 @@ Trial = Annotated[
     typer.Argument(help="A trial's id (t-…) or NAME#NUMBER; `paceline show NAME` lists them.", callback=check_trial),
 ]
 DataDir = Annotated[
-    Path, typer.Option(envvar="PACELINE_DATA_DIR", help="Directory of the database, logs and checkpoints.")
+    Path,
+    typer.Option(
+        envvar="PACELINE_DATA_DIR", help="Directory of the database, logs and checkpoints.", callback=expanded
+    ),
 ]
 Port = Annotated[
     int, typer.Option(envvar="PACELINE_PORT", min=0, max=MAX_PORT, help="Port of the HTTP API; 0 picks a free one.")

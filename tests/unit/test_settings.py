@@ -4,8 +4,30 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from service.cli.upgraded_database import upgraded_database
-from service.settings import Settings
+from service.settings import BadSettings, Settings
+
+NOT_ZERO = (
+    "MAX_CONNECTIONS",
+    "REQUEST_SECONDS",
+    "COMPUTE_SECONDS",
+    "STALL_SECONDS",
+    "MAX_PACKAGE_BYTES",
+    "LEASE_SECONDS",
+)
+TIMES = (
+    "LEASE_SECONDS",
+    "COMPUTE_SECONDS",
+    "REQUEST_SECONDS",
+    "STALL_SECONDS",
+    "PICTURE_SECONDS",
+    "SYSTEM_METRICS_SECONDS",
+    "KEEP_LOGS_DAYS",
+    "KEEP_PACKAGES_DAYS",
+    "KEEP_EXPERIMENTS_DAYS",
+)
 
 
 def test_the_database_is_in_a_data_directory_of_any_name(tmp_path: Path) -> None:
@@ -32,3 +54,32 @@ def test_a_link_as_data_directory_is_closed_to_other_users(tmp_path: Path) -> No
     Settings.from_env({"PACELINE_DATA_DIR": str(link)}).prepare_directories()
 
     assert {path: path.stat().st_mode & 0o777 for path in opened} == opened | {real: 0o700}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        *((f"PACELINE_{name}=0", "must be more than 0") for name in NOT_ZERO),
+        *((f"PACELINE_{name}=1e300", r"must be at most \d+, not 1e300") for name in TIMES),
+        ("PACELINE_MAX_LOG_MB=1e305", "must be at most 1000000000, not 1e305"),
+        ("PACELINE_MAX_PACKAGE_BYTES=1e300", "must be a whole number up to 1000000000000, not '1e300'"),
+        ("PACELINE_MAX_CONNECTIONS=1e300", "must be a whole number up to 1000000, not '1e300'"),
+        ("PACELINE_STORAGE=s3:/bucket/x", "must be a path, or a URI as s3://bucket/path, not as s3:/…"),
+        ("PACELINE_STORAGE=file:/mnt/x", "must be a path, or a URI as s3://bucket/path, not as file:/…"),
+    ],
+)
+def test_a_value_with_which_the_service_could_not_work_is_refused(setting: str, message: str) -> None:
+    name, _, value = setting.partition("=")
+    with pytest.raises(BadSettings, match=f"^{name} {message}"):
+        Settings.from_env({name: value})
+
+
+@pytest.mark.parametrize("name", ["KEEP_LOGS_DAYS", "PICTURE_SECONDS", "SYSTEM_METRICS_SECONDS", "MAX_LOG_MB"])
+def test_0_is_taken_where_it_has_a_meaning(name: str) -> None:
+    Settings.from_env({f"PACELINE_{name}": "0"})
+
+
+def test_a_data_directory_below_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    settings = Settings.from_env({"PACELINE_DATA_DIR": "~/tuning"})
+    assert (settings.data_dir, settings.storage) == (Path("/home/me/tuning"), "/home/me/tuning/checkpoints")

@@ -1,4 +1,6 @@
-"""`paceline up` checks its access token before it starts anything."""
+"""`paceline up` reads its options and checks its access token before it starts anything."""
+
+from pathlib import Path
 
 import pytest
 
@@ -30,3 +32,10 @@ def test_a_token_that_no_header_can_have_is_a_usage_error(
     assert ended.code == 2
     assert "PACELINE_TOKEN has a space" in ended.err
     assert not started
+
+
+def test_a_data_directory_below_the_home_directory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("PACELINE_DATA_DIR", "~/tuning")
+    assert run("up").code == 0
+    assert [options.data_dir for options in started] == [Path("/home/me/tuning")]
