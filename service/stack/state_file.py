@@ -17,15 +17,18 @@ def write_state(options: Options) -> None:
     file = state_file(options.data_dir)
     state = {"pid": os.getpid(), "url": options.url, "mlflow_url": options.mlflow_url}
     written = file.with_suffix(".new")
-    written.write_text(json.dumps(state))
+    with written.open("w") as output:
+        output.write(json.dumps(state))
+        output.flush()
+        os.fsync(output.fileno())
     written.replace(file)
 
 
 def read_state(data_dir: Path) -> dict[str, Any] | None:
-    """Return the state of the stack that is ready in this data directory; None when there is none."""
+    """Return the state of the stack that is ready in this data directory; None when there is none, or it is damaged."""
     try:
         state: dict[str, Any] = json.loads(state_file(data_dir).read_text())
         os.kill(state["pid"], 0)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return None
-    return state
+    return state if "url" in state else None
