@@ -31,6 +31,11 @@ class Options:
 
     def resolved(self) -> Self:
         """Return the options with free ports, CPUs and an absolute path. Raises CannotStart when a port is taken."""
+        if self.mlflow and self.port and self.port == self.mlflow_port:
+            raise CannotStart(
+                f"the service and MLflow cannot both have port {self.port}. Choose another `--port` or `--mlflow-port` "
+                "(0 picks a free one)"
+            )
         return replace(
             self,
             data_dir=self.data_dir.absolute(),

@@ -46,6 +46,15 @@ def test_a_port_that_stays_taken_names_the_process_that_holds_it(
             Options(tmp_path, port=port, mlflow=False).resolved()
 
 
+def test_one_port_for_the_service_and_mlflow_is_refused(tmp_path: Path) -> None:
+    port = free_port()
+    with pytest.raises(CannotStart, match=rf"the service and MLflow cannot both have port {port}.*--mlflow-port"):
+        Options(tmp_path, port, port).resolved()
+    assert Options(tmp_path, port, port, mlflow=False).resolved().port == port
+    chosen = Options(tmp_path, port=0, mlflow_port=0).resolved()
+    assert chosen.port != chosen.mlflow_port
+
+
 @pytest.mark.parametrize(
     ("host", "reason"),
     [("192.0.2.1", "Choose another host"), ("no-such.invalid", "cannot be used: ")],
