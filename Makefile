@@ -13,11 +13,11 @@ BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround swee
 
 ## make demo: watch a search run. KEEP=1 leaves the stack running; PORT=, MLFLOW_PORT=, DATA_DIR= choose where.
 demo: .venv/.installed
-	@$(BIN)/paceline demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
+	@$(BIN)/paceline demo $(if $(filter-out 0,$(KEEP)),--keep) $(if $(DATA_DIR),--data-dir "$$DATA_DIR") $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make up: the same stack, until Ctrl-C.
 up: .venv/.installed
-	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
+	@exec $(BIN)/paceline up $(if $(DATA_DIR),--data-dir "$$DATA_DIR") $(if $(PORT),--port $(PORT)) $(if $(MLFLOW_PORT),--mlflow-port $(MLFLOW_PORT))
 
 ## make test: everything that needs no container engine and no GPU, three files at a time, since many wait for timers; the longest ones do not come last.
 test: .venv/.frameworks .venv/client-generator/.installed
