@@ -15,6 +15,7 @@ from service import private_files
 from service.api.http.server.connection_watch import raise_file_limit
 from service.api.http.server.server_config import server_config
 from service.app.staged_start import StagedApp
+from service.cli.database_lock import DatabaseInUse, database_lock
 from service.cli.upgraded_database import upgraded_database
 from service.operations.tokens import any_token
 from service.runtime import garbage_collection
@@ -50,6 +51,15 @@ def serve(host: str | None, port: int | None, *, insecure: bool) -> None:
         _set_up_tracing()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     _check_port(settings)
+    settings.prepare_directories()
+    try:
+        with database_lock(settings.database_url):
+            _run(settings)
+    except DatabaseInUse as error:
+        raise CannotServe(str(error)) from error
+
+
+def _run(settings: Settings) -> None:
     with upgraded_database(settings) as database:
         _check_access(settings, database)
     config = server_config(

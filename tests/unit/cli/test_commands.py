@@ -341,6 +341,19 @@ def test_serve_without_its_database_fails_as_other_commands_do(tmp_path: Path) -
     assert "does not answer: connection failed" in said
 
 
+def test_a_second_service_on_one_sqlite_database_is_refused(tmp_path: Path) -> None:
+    """Also by another path. It would not hear of the changes of the first one."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "data")
+    with serving(tmp_path / "data"):
+        process = serve(link, "--port", "0")
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"another service process uses the database {tmp_path}/data/paceline.db" in said.replace("\n", "")
+    with serving(link):
+        pass
+
+
 def test_serve_creates_its_database_and_stops_on_sigterm(tmp_path: Path) -> None:
     """And shares its files with no other user, those that an earlier version left included."""
     tmp_path.chmod(0o755)
