@@ -10,10 +10,10 @@ class BadSetting(ValueError):
 
 
 def state_directory(env: Mapping[str, str]) -> Path | None:
-    """The directory of the liveness lock; the agent has no other data. None for a user without a home."""
+    """The directory of the liveness lock; the agent has no other data. None if the home is not known."""
     configured = env.get("PACELINE_DATA_DIR")
     try:
-        return Path(configured) if configured else Path.home() / ".local" / "state" / "paceline"
+        return Path(configured).expanduser() if configured else Path.home() / ".local" / "state" / "paceline"
     except RuntimeError:
         return None
 

@@ -1,8 +1,10 @@
 """The settings of an agent: what their values mean, and how a wrong one is refused."""
 
+from pathlib import Path
+
 import pytest
 
-from trainer.agent.settings import BadSetting, preloaded_modules, prestarted_workers
+from trainer.agent.settings import BadSetting, preloaded_modules, prestarted_workers, state_directory
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,8 @@ def test_a_number_of_prestarted_workers_is_whole_or_left_to_the_agent() -> None:
     assert 4 <= prestarted_workers({}) == prestarted_workers({"PACELINE_PRESTARTED_WORKERS": "auto"}) <= 10
     with pytest.raises(BadSetting, match=r"PACELINE_PRESTARTED_WORKERS is '-1'; .* whole number, such as 4, or auto"):
         prestarted_workers({"PACELINE_PRESTARTED_WORKERS": "-1"})
+
+
+def test_the_directory_of_the_lock_may_be_below_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert state_directory({"PACELINE_DATA_DIR": "~/tuning"}) == Path("/home/me/tuning")
