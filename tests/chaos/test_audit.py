@@ -312,6 +312,25 @@ def test_a_slot_that_was_killed_while_it_asked_for_its_next_attempt_explains_the
     assert (found == []) is is_explained
 
 
+@pytest.mark.parametrize(
+    ("target", "unfrozen", "is_explained"),
+    [(Target.SERVICE, -1.0, True), (Target.SERVICE, -5.0, False), (Target.CLIENT, -1.0, False)],
+)
+def test_a_service_that_was_frozen_may_answer_a_slot_that_was_killed_meanwhile(
+    target: Target, unfrozen: float, *, is_explained: bool
+) -> None:
+    """`unfrozen`: in seconds after the attempt's start. The slot was killed 10 s before it."""
+    run = good_run()
+    (experiment,) = run.experiments
+    began, first = experiment.trials[0].attempts[0].started_at, (experiment.id, 0, 1)
+    frozen = Fault(PlannedFault(5, target, FROZEN, 0, 30), began - 30, "service-0", 17, frozen_pids=(17,))
+    slot = Fault(PlannedFault(6, Target.SLOT, KILLED, 0, 1), began - 10, "a slot", 18)
+    run = replace(run, lines=[one for one in run.lines if (one.experiment_id, one.trial, one.attempt) != first])
+    run = in_record(faults=[frozen, slot], restarted={0: began + unfrozen})(run)
+    found = [one for one in audit(run) if "was lost though nothing" in one]
+    assert (found == []) is is_explained
+
+
 def test_an_elastic_group_that_is_resized_needs_no_fault() -> None:
     resized = in_trial(0, attempts=lambda one: [replace(one.attempts[0], kind="preempted"), one.attempts[1]])
     run = in_record(faults=[])(resized(good_run()))

@@ -111,7 +111,15 @@ def _killed_asking(snapshot: Snapshot, key: Key, attempt: Attempt, faults: Seque
     if by_attempt(snapshot.lines).get(key):
         return None
     kills = (one for one in faults if one.planned.target is Target.SLOT and not one.frozen)
-    return next((one for one in kills if 0 <= attempt.started_at - one.at <= ANSWER_SECONDS), None)
+    return next((one for one in kills if one.at <= attempt.started_at <= _answered_by(snapshot, one.at)), None)
+
+
+def _answered_by(snapshot: Snapshot, asked_at: float) -> float:
+    """When a service has answered a call of this time at the latest: a frozen one answers when it goes on."""
+    periods = (one for one in fault_periods(snapshot.record) if one.fault.frozen)
+    services = (one for one in periods if one.fault.planned.target is Target.SERVICE)
+    unfrozen = [one.until for one in services if one.since <= asked_at <= one.until]
+    return max([asked_at, *unfrozen]) + ANSWER_SECONDS
 
 
 def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
