@@ -91,7 +91,11 @@ def _running_stack(
 def _stop(process: subprocess.Popen[bytes], say: Callable[[str], None], data_dir: Path) -> None:
     process.send_signal(signal.SIGINT)
     say("\nStopping everything …")
-    process.wait(STOP_SECONDS)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"Process {process.pid} is still stopping the stack after {STOP_SECONDS} s; its log is {data_dir}/up.log")
+        return
     if process.stdin:
         process.stdin.close()
     say(_STOPPED.format(data_dir=data_dir))

@@ -2,9 +2,11 @@
 
 import io
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -52,3 +54,22 @@ def test_a_demo_whose_terminal_has_closed_stops_the_stack(tmp_path: Path, monkey
         demo.run(tmp_path, 0, 0, Console(file=ClosedTerminal(state)), keep=False)
     running = [one for one in psutil.process_iter(["cmdline"]) if str(state) in (one.info["cmdline"] or [])]
     assert not left_alive(running, seconds=0)
+
+
+def test_a_demo_says_when_its_stack_takes_long_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, output, started = state_file(tmp_path), io.StringIO(), list[subprocess.Popen[bytes]]()
+    stack = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + STACK
+    monkeypatch.setattr(demo, "module_command", lambda *_: [sys.executable, "-c", stack, str(state)])
+    monkeypatch.setattr(demo, "STOP_SECONDS", 0)
+    start = subprocess.Popen
+
+    def recorded(*given: Any, **named: Any) -> "subprocess.Popen[bytes]":
+        started.append(start(*given, **named))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", recorded)
+    with pytest.raises(Unreachable):  # this stack has no service
+        demo.run(tmp_path, 0, 0, Console(file=output, width=200), keep=False)
+    with started[0] as process:
+        process.kill()
+    assert f"Process {process.pid} is still stopping the stack after 0 s" in output.getvalue()
