@@ -47,6 +47,9 @@ class Component:
     failures: int = field(default=0, init=False)
     restart_at: float | None = field(default=None, init=False)
     _checked_at: float = field(default=0.0, init=False)
+    was_ever_ready: bool = field(default=False, init=False)
+    unstartable_since: float | None = field(default=None, init=False)
+    """The first of the failures in a row to start its process."""
     _unhealthy_since: float | None = field(default=None, init=False)
 
     def start(self) -> None:
@@ -54,13 +57,18 @@ class Component:
         self.was_ready, self.restart_at, self._unhealthy_since = False, None, None
         self.started_at = self._checked_at = time.monotonic()
         self.child.start()
+        self.unstartable_since = None
         if self.low_priority:
             self.child.set_priority(STARTING_PRIORITY)
 
     def check(self) -> None:
-        """Check readiness until it is ready, and then health every HEALTH_CHECK_SECONDS."""
-        if not self.was_ready and self.is_ready():
-            self.was_ready = True
+        """Check readiness until it is ready, and then health every HEALTH_CHECK_SECONDS.
+
+        After a restart a healthy one counts as ready: others may be away that it needs, such as the storage.
+        """
+        is_ready = self.is_healthy if self.is_healthy and self.was_ever_ready else self.is_ready
+        if not self.was_ready and is_ready():
+            self.was_ready = self.was_ever_ready = True
             if self.low_priority:
                 self.child.set_priority(LOW_PRIORITY)
         if self.is_healthy and self.was_ready and time.monotonic() - self._checked_at > HEALTH_CHECK_SECONDS:
@@ -88,13 +96,13 @@ class Component:
         """How long every health check has failed."""
         return time.monotonic() - self._unhealthy_since if self._unhealthy_since else 0
 
-    def schedule_restart(self, first_delay_seconds: float, *, failed: bool = False) -> float:
+    def schedule_restart(self, first_delay_seconds: float, *, failed: bool | None = None) -> float:
         """Kill the rest of its processes, count its death, and return the seconds until it is started again.
 
-        It has `failed` if it could not be started, or was not ready in time. The delay after the first death is 0,
-        since most are accidents.
+        `failed`: whether that counts as a failure to become ready; None: unless it was killed, or hung. The delay after
+        the first death is 0, since most are accidents.
         """
-        killed = not failed and (self.was_killed or self.child.exit_code is None)  # it hung
+        killed = self.was_killed or self.child.exit_code is None if failed is None else not failed
         stable = time.monotonic() - (self.started_at or 0) > STABLE_SECONDS
         self.failures, self.was_ready = 0 if self.was_ready else self.failures + (not killed), False
         self.deaths = 1 if stable else self.deaths + 1
@@ -150,12 +158,15 @@ class Supervisor:
                 self._check_start(component)
 
     def supervise(self) -> None:
-        """Restart what dies or hangs until it should stop. Raises ComponentFailed for one that never becomes ready."""
+        """Restart what dies or hangs until it should stop.
+
+        Raises ComponentFailed for one that ends again and again before it is ready, or cannot be started for long.
+        """
         while not self._should_stop_after_pause():
             for component in self._components():
                 self._check(component)
-                if component.is_late(self._start_seconds):
-                    self._schedule_restart(component, f"was not ready after {self._start_seconds:g} s", failed=True)
+                if component.is_healthy and component.is_late(self._start_seconds):
+                    self._schedule_restart(component, f"has not answered for {self._start_seconds:g} s", failed=False)
 
     def stop(self) -> None:
         """Stop the stages in reverse order; the components of a stage stop at the same time."""
@@ -191,9 +202,13 @@ class Supervisor:
         try:
             component.start()
         except (OSError, Unkillable) as error:
-            self._schedule_restart(component, f"could not be started ({error})", failed=True)
+            since = component.unstartable_since = component.unstartable_since or time.monotonic()
+            why = f"could not be started ({error})"
+            if component.was_ever_ready and time.monotonic() - since > self._start_seconds:
+                raise component.failed(f"{why} for {self._start_seconds:g} s") from error
+            self._schedule_restart(component, why, failed=not component.was_ever_ready)
 
-    def _schedule_restart(self, component: Component, why: str, *, failed: bool = False) -> None:
+    def _schedule_restart(self, component: Component, why: str, *, failed: bool | None = None) -> None:
         delay = component.schedule_restart(self._first_delay_seconds, failed=failed)
         if component.failures >= MAX_FAILURES:
             raise component.failed(f"{why}, for the {component.failures}th time before it was ready")

@@ -70,11 +70,20 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 @contextmanager
-def supervised(component: Component, say: Callable[[str], None] = print, **options: float) -> Iterator[None]:
+def supervised(
+    component: Component,
+    say: Callable[[str], None] = print,
+    timeout_seconds: float = PATIENCE_SECONDS,
+    **options: float,
+) -> Iterator[None]:
     stopping = threading.Event()
     supervisor = Supervisor([[component]], stopping.is_set, say, first_delay_seconds=0, **options)
-    component.start()
-    watching = threading.Thread(target=supervisor.supervise)
+
+    def run() -> None:
+        supervisor.start(timeout_seconds)
+        supervisor.supervise()
+
+    watching = threading.Thread(target=run)
     watching.start()
     try:
         yield
@@ -276,22 +285,40 @@ def test_a_component_that_is_killed_repeatedly_is_restarted_each_time(tree: Tree
         wait_until(lambda: len(tree.pids("worker")) == 7)
 
 
-def test_a_component_that_cannot_be_started_again_is_tried_once_more(tree: Tree) -> None:
+def test_a_component_that_cannot_be_started_again_for_a_while_is_tried_until_it_can(tree: Tree) -> None:
     log, starts = tree.directory / "worker.log", itertools.count()
     log.touch()
 
     def command() -> list[str]:
-        if next(starts) == 1:
+        if 1 <= next(starts) <= 2 * MAX_FAILURES:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
         return [sys.executable, "-c", f"import os; print(os.getpid(), flush=True); {SLEEP}"]
 
     tree.children.append(ChildProcess(command, os.environ, log))
-    lines = list[str]()
-    with supervised(Component("worker", tree.children[0], lambda: True), say=lines.append):
-        wait_until(lambda: tree.has_printed("worker", 1))
+    component, lines = Component("worker", tree.children[0], lambda: True), list[str]()
+    with supervised(component, say=lines.append):
+        wait_until(lambda: tree.has_printed("worker", 1) and component.was_ready)
         psutil.Process(tree.pids("worker")[0]).kill()
         wait_until(lambda: tree.has_printed("worker", 2))
     assert lines[1].startswith("worker could not be started ([Errno 11] Resource temporarily unavailable)")
+
+
+def test_a_component_that_cannot_be_started_again_for_long_ends_the_stack(tree: Tree) -> None:
+    log, starts = tree.directory / "worker.log", itertools.count()
+    log.touch()
+
+    def command() -> list[str]:
+        if next(starts):
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return [sys.executable, "-c", SLEEP]
+
+    tree.children.append(ChildProcess(command, os.environ, log))
+    component = Component("worker", tree.children[0], lambda: True)
+    supervisor = Supervisor([[component]], never, print, first_delay_seconds=0)
+    supervisor.start(timeout_seconds=0)
+    tree.children[0].kill()
+    with pytest.raises(ComponentFailed, match=r"worker could not be started .* for 0 s"):
+        supervisor.supervise()
 
 
 def test_a_component_that_can_never_be_started_ends_the_stack_without_its_log(tree: Tree) -> None:
@@ -352,24 +379,35 @@ def test_a_restarted_component_may_take_longer_to_start_than_a_ready_one_to_answ
     tree.children.append(ChildProcess(command, os.environ, log))
     component, lines = Component("worker", tree.children[0], answers, is_healthy=answers), list[str]()
     with supervised(component, say=lines.append, max_unhealthy_seconds=0):
-        wait_until(lambda: tree.has_printed("worker", 1))
+        wait_until(lambda: tree.has_printed("worker", 1) and component.was_ready)
         psutil.Process(tree.pids("worker")[0]).kill()
         wait_until(lambda: tree.has_printed("worker", 2) and component.was_ready)
     assert lines == ["worker ended with code -9; restarting it"]
 
 
-def test_a_restarted_component_that_is_never_ready_ends_the_stack(tree: Tree) -> None:
+def test_a_restarted_component_that_never_answers_is_restarted_again_and_ends_no_stack(tree: Tree) -> None:
     program = f"import os; print(os.getpid(), flush=True); {SLEEP}"
     component = tree.component("worker", program)
+    component.is_healthy = lambda: len(tree.pids("worker")) == 1
     lines = list[str]()
-    supervisor = Supervisor([[component]], never, lines.append, first_delay_seconds=0)
-    supervisor.start(timeout_seconds=0)
-    wait_until(lambda: tree.has_printed("worker", 1))
-    component.is_ready = never
-    psutil.Process(tree.pids("worker")[0]).kill()
-    with pytest.raises(ComponentFailed, match="worker was not ready after 0 s, for the 4th time"):
-        supervisor.supervise()
-    assert len(lines) == MAX_FAILURES
+    with supervised(component, say=lines.append, timeout_seconds=0):
+        wait_until(lambda: tree.has_printed("worker", 1) and component.was_ready)
+        psutil.Process(tree.pids("worker")[0]).kill()
+        wait_until(lambda: len(lines) > MAX_FAILURES + 1)
+    assert lines[1].startswith("worker has not answered for 0 s; restarting it")
+
+
+def test_a_restarted_component_that_is_healthy_need_not_be_ready(tree: Tree) -> None:
+    """As the service while the storage is away, which makes it not ready."""
+    component = tree.component("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")
+    component.is_healthy = lambda: True
+    lines = list[str]()
+    with supervised(component, say=lines.append):
+        wait_until(lambda: tree.has_printed("worker", 1) and component.was_ready)
+        component.is_ready = never
+        psutil.Process(tree.pids("worker")[0]).kill()
+        wait_until(lambda: tree.has_printed("worker", 2) and component.was_ready)
+    assert lines == ["worker ended with code -9; restarting it"]
 
 
 def test_components_stop_in_reverse_order(tree: Tree, tmp_path: Path) -> None:
