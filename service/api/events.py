@@ -44,8 +44,10 @@ async def list_events(
 ) -> Page[EventView] | Response:
     """Server-sent events until the experiment has ended, resumable with `Last-Event-ID`; `follow=false`: JSON pages."""
     [page_before] = from_cursor(NUMBER_KEY, cursor) or (0,)
-    last_seen = max(after, page_before, last_event_id or 0)
-    experiment_id, seen = await run_in_threadpool(_place_in_log, context, experiment, last_seen)
+    experiment_id, newest = await run_in_threadpool(_log_of, context, experiment)
+    # An event that the log does not have is of another log: of an experiment that had the same name before, or from
+    # before the database was restored.
+    seen = max(page_before, *(number for number in (0, after, last_event_id or 0) if number <= newest))
     if follow:
         context.followers.check()
         return RevocableStream(_stream(context, feeds, experiment_id, seen), media_type=EVENT_STREAM)
@@ -83,15 +85,11 @@ def server_sent(experiment: ExperimentRow, row: EventRow) -> bytes:
     return f"id: {event.seq}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n".encode()
 
 
-def _place_in_log(context: Context, experiment: str, seen: int) -> tuple[str, int]:
-    """The experiment's id, and the number after which the caller's events begin.
-
-    0 if the log has no event `seen`: the caller has followed another log, of an experiment that had the same name
-    before, or from before the database was restored.
-    """
+def _log_of(context: Context, experiment: str) -> tuple[str, int]:
+    """The experiment's id, and the number of its newest event."""
     with context.database.read() as session:
         row = experiment_named(session, experiment)
-        return row.id, seen if seen <= row.event_count else 0
+        return row.id, row.event_count
 
 
 def _events(context: Context, experiment_id: str, seen: int, limit: int) -> list[EventView]:

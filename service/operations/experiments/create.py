@@ -3,6 +3,7 @@
 import hashlib
 import json
 import secrets
+from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
@@ -33,9 +34,7 @@ def code_to_check(context: Context, spec: ExperimentSpec, idempotency_key: str |
 
     Raises Conflict for a key that was used with another spec, and Invalid for a package that is not stored.
     """
-    is_repeat = (
-        idempotency_key is not None and _created_with(context, idempotency_key, request_digest(spec)) is not None
-    )
+    is_repeat = idempotency_key is not None and _created_with(context, idempotency_key, spec) is not None
     return None if is_repeat else submitted_code(context, spec.trainer)
 
 
@@ -46,15 +45,15 @@ def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: s
     Conflict for a key that was used with another spec, and Invalid for a package that is not stored and for experiments
     in `search.warm_start` that the search cannot learn from.
     """
-    digest = request_digest(spec)
-    if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, digest)):
+    if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, spec)):
         return earlier
+    submitted = spec
     spec, chosen_rule = initial_rule(spec)
     warm_start = gather_warm_start(context, spec)
     try:
-        experiment = _insert(context, spec, chosen_rule, idempotency_key, digest, warm_start)
+        experiment = _insert(context, spec, chosen_rule, idempotency_key, request_digest(submitted), warm_start)
     except (IntegrityError, NameTaken) as error:  # by a concurrent call, which may be a repeat of this one
-        if idempotency_key is not None and (concurrent := _created_with(context, idempotency_key, digest)):
+        if idempotency_key is not None and (concurrent := _created_with(context, idempotency_key, submitted)):
             return concurrent
         raise _name_taken(spec) from error
     cache_spec(experiment, spec)
@@ -104,14 +103,22 @@ def _insert(
 
 def request_digest(spec: ExperimentSpec) -> str:
     """The same in a version that has more fields: the call may be repeated at that one, which gives them defaults."""
-    document = spec.model_dump(mode="json", exclude_unset=True)
+    return _digest(spec.model_dump(mode="json", exclude_unset=True))
+
+
+def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _created_with(context: Context, key: str, digest: str) -> ExperimentRow | None:
+def _accepted_digests(spec: ExperimentSpec) -> set[str]:
+    """Earlier versions stored the digest of all fields, with their defaults."""
+    return {request_digest(spec), _digest(spec.model_dump(mode="json"))}
+
+
+def _created_with(context: Context, key: str, spec: ExperimentSpec) -> ExperimentRow | None:
     with context.database.read() as session:
         experiment = find_experiment_by_key(session, key)
-    if experiment is not None and experiment.request_digest != digest:
+    if experiment is not None and experiment.request_digest not in _accepted_digests(spec):
         raise Conflict(f"the Idempotency-Key was used for experiment {experiment.name}, with another spec")
     return experiment
 

@@ -1,5 +1,7 @@
 """Two versions of the service work on one database during an upgrade, and an earlier one after the way back."""
 
+import hashlib
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +11,10 @@ from sqlalchemy.orm.attributes import flag_modified
 
 from service.background.lease_expiry import LeaseExpiry
 from service.runtime.context import Context
+from service.specification.models import ExperimentSpec
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from tests.api.agents.test_agents import TORCH, an_instance
-from tests.conftest import Api
+from tests.conftest import Api, a_spec
 
 pytestmark = pytest.mark.slow
 
@@ -147,6 +150,17 @@ def test_an_agent_that_lost_attempts_of_an_experiment_of_a_later_version_gets_ot
     again = service.claim(nodes=[NODE], lost=lost)
     assert again
     assert again.trial == of_both[1].trial
+
+
+def test_a_submission_to_an_earlier_version_is_recognized_when_it_is_repeated(service: Api) -> None:
+    spec, headers = a_spec(), {"Idempotency-Key": "once"}
+    first = service.post("/v1/experiments", 201, json=spec, headers=headers)
+    with context_of(service).database.write() as session:
+        everything = json.dumps(ExperimentSpec.model_validate(spec).model_dump(mode="json"), sort_keys=True)
+        experiment = session.scalars(select(ExperimentRow)).one()
+        experiment.request_digest = hashlib.sha256(everything.encode()).hexdigest()
+    again = service.post("/v1/experiments", 201, json=spec, headers=headers)
+    assert again["id"] == first["id"]
 
 
 def test_nodes_are_stored_without_empty_fields(service: Api) -> None:

@@ -68,6 +68,23 @@ def test_the_whole_log_follows_a_number_that_it_does_not_have(service: Api, foll
     path = f"/v1/experiments/{name}/events?follow={follow}&after="
     assert "experiment.created" in service.http.get(f"{path}{newest + 1}").text
     assert "experiment.created" not in service.http.get(f"{path}{newest}").text
+    resumed = service.http.get(f"{path}{newest + 1}", headers={"Last-Event-ID": str(newest - 1)})
+    assert "experiment.created" not in resumed.text
+    assert "experiment.completed" in resumed.text
+
+
+def test_pages_of_events_after_a_number_that_the_log_does_not_have_end(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=1)
+    numbers, cursor = list[int](), dict[str, str]()
+    for _ in service.events(name):
+        query = {"follow": False, "after": 99, "limit": 1, **cursor}
+        page = service.get(f"/v1/experiments/{name}/events", params=query)
+        numbers += [event["seq"] for event in page["items"]]
+        cursor = {"cursor": page["next_cursor"]}
+    assert numbers == [event["seq"] for event in service.events(name)]
 
 
 def test_logs_are_assembled_by_offset_and_shown_by_rank(service: Api) -> None:
