@@ -10,12 +10,15 @@ class BadSetting(ValueError):
 
 
 def state_directory(env: Mapping[str, str]) -> Path | None:
-    """The directory of the liveness lock; the agent has no other data. None if the home is not known."""
+    """The directory of the liveness lock; the agent has no other data. None if the home is not known.
+
+    A `~` of a user who is not known stays as it is.
+    """
     configured = env.get("PACELINE_DATA_DIR")
     try:
         return Path(configured).expanduser() if configured else Path.home() / ".local" / "state" / "paceline"
     except RuntimeError:
-        return None
+        return Path(configured) if configured else None
 
 
 def prestarted_workers(env: Mapping[str, str]) -> int:

@@ -31,3 +31,4 @@ def test_a_number_of_prestarted_workers_is_whole_or_left_to_the_agent() -> None:
 def test_the_directory_of_the_lock_may_be_below_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert state_directory({"PACELINE_DATA_DIR": "~/tuning"}) == Path("/home/me/tuning")
+    assert state_directory({"PACELINE_DATA_DIR": "~nobody-else/x"}) == Path("~nobody-else/x")
