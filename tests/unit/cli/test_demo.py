@@ -18,7 +18,8 @@ from service.stack.state_file import state_file
 from tests.processes import left_alive
 
 STACK = """
-import json, os, sys, time
+import json, os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 with open(sys.argv[1] + ".part", "w") as file:
     json.dump({"pid": os.getpid(), "url": "http://127.0.0.1:1", "mlflow_url": None}, file)
 os.rename(file.name, sys.argv[1])
@@ -58,7 +59,7 @@ def test_a_demo_whose_terminal_has_closed_stops_the_stack(tmp_path: Path, monkey
 
 def test_a_demo_says_when_its_stack_takes_long_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, output, started = state_file(tmp_path), io.StringIO(), list[subprocess.Popen[bytes]]()
-    stack = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + STACK
+    stack = STACK.replace("signal.default_int_handler", "signal.SIG_IGN")
     monkeypatch.setattr(demo, "module_command", lambda *_: [sys.executable, "-c", stack, str(state)])
     monkeypatch.setattr(demo, "STOP_SECONDS", 0)
     start = subprocess.Popen
