@@ -168,7 +168,12 @@ def _zip_into(file: BinaryIO, folder: Path) -> None:
 def _files(folder: Path) -> Iterator[Path]:
     for here, _, names in _walk(folder):
         shown = (here / name for name in names if not name.startswith(".") and not name.endswith(".pyc"))
-        yield from (path for path in shown if path.is_file() or path.is_symlink())  # no pipes and sockets
+        yield from (path for path in shown if path.is_file() or _leads_nowhere(path))  # no pipes and sockets
+
+
+def _leads_nowhere(path: Path) -> bool:
+    """Whether it is a link that cannot be followed, which is named when it is opened."""
+    return path.is_symlink() and not path.exists()
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

@@ -68,6 +68,22 @@ def test_what_cannot_be_read_is_named_and_pipes_are_left_out(tmp_path: Path) -> 
         pack(tmp_path)
 
 
+def test_links_to_devices_and_pipes_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path / "code", "train.py")
+    (tmp_path / "code" / "again.py").symlink_to("train.py")
+    (tmp_path / "code" / "null").symlink_to("/dev/null")
+    assert files_in(pack(tmp_path / "code")[1]) == ["again.py", "train.py"]
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "code" / "pipe").symlink_to(tmp_path / "pipe")
+    assert files_in(pack(tmp_path / "code")[1]) == ["again.py", "train.py"]
+
+
+def test_a_loop_of_links_is_named(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(CannotPack, match="loop' cannot be packed: Too many levels of symbolic links"):
+        pack(tmp_path)
+
+
 def test_the_largest_files_are_those_that_would_be_sent(tmp_path: Path) -> None:
     write(tmp_path, "train.py")
     (tmp_path / "images.npy").write_bytes(bytes(2_000_000))
