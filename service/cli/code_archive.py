@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import BinaryIO, NoReturn
+from typing import IO, BinaryIO, NoReturn
 
 from service.settings import LEASE_KEY_FILE
 
@@ -23,6 +22,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 MAX_FOLDER_BYTES = 2_000_000_000
 """A larger folder holds data, and is refused before it is packed. The service's own limit is lower."""
+
+PIECE_BYTES = 65_536
 
 
 class CannotPack(Exception):
@@ -161,8 +162,28 @@ def _zip_into(file: BinaryIO, folder: Path) -> None:
             entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), EPOCH)
             entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            with _reading(path), path.open("rb") as content, archive.open(entry, "w") as member:
-                shutil.copyfileobj(content, member)
+            with _reading(path), path.open("rb") as content:
+                size = _size_to_pack(path, content)
+                with archive.open(entry, "w") as member:
+                    _copy(content, member, size)
+
+
+def _size_to_pack(path: Path, content: BinaryIO) -> int:
+    """Raises CannotPack for a file that has grown since `_check_size`: a zip without larger numbers has 2 GiB."""
+    size = os.fstat(content.fileno()).st_size
+    if size > MAX_FOLDER_BYTES:
+        raise CannotPack(
+            f"{path} has grown to {size / 1e9:.1f} GB meanwhile, too much for code. Keep data elsewhere, or choose "
+            "what to send: --code PATH"
+        )
+    return size
+
+
+def _copy(content: BinaryIO, to: IO[bytes], size: int) -> None:
+    """Not more than `size`: a file that is written meanwhile, such as a log, may have no end."""
+    while size and (piece := content.read(min(size, PIECE_BYTES))):
+        to.write(piece)
+        size -= len(piece)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -4,6 +4,7 @@ import io
 import os
 import zipfile
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -97,6 +98,31 @@ def test_a_folder_with_data_is_refused_before_it_is_packed(tmp_path: Path, monke
         sparse.truncate(3_000_000_000)
     monkeypatch.setattr(code_archive, "_zip_into", pytest.fail)
     with pytest.raises(CannotPack, match=r"has 3\.0 GB, too much for code; .*: images\.npy \(3000\.0 MB\), train\.py"):
+        pack(tmp_path)
+
+
+def test_a_file_that_grows_meanwhile_is_sent_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def grow_and_open(archive: zipfile.ZipFile, *arguments: Any) -> IO[bytes]:
+        with (tmp_path / "train.log").open("a") as log:
+            log.write("more")
+        return open_entry(archive, *arguments)
+
+    write(tmp_path, "train.log")
+    open_entry = zipfile.ZipFile.open
+    monkeypatch.setattr(zipfile.ZipFile, "open", grow_and_open)
+    content = pack(tmp_path)[1]
+    monkeypatch.undo()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.read("train.log") == b"# train.log\n"
+
+
+def test_a_file_that_has_grown_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def grow(folder: Path) -> None:
+        with (folder / "train.log").open("wb") as sparse:
+            sparse.truncate(3_000_000_000)
+
+    monkeypatch.setattr(code_archive, "_check_size", grow)
+    with pytest.raises(CannotPack, match=r"train\.log has grown to 3\.0 GB meanwhile"):
         pack(tmp_path)
 
 
