@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from importlib.metadata import version
@@ -95,7 +95,8 @@ def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
                 _add(archive, path, f"{FILES}/{path.relative_to(settings.data_dir)}")
         _sync(folder / ARCHIVE)
         (folder / ARCHIVE).rename(file)
-        _sync(file.parent)
+        with suppress(OSError):  # a folder that may not be read, or a file system that syncs files only
+            _sync(file.parent)
     return manifest
 
 

@@ -1,8 +1,10 @@
 """`paceline backup` and `restore`: their messages and exit codes."""
 
+import errno
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tarfile
@@ -110,6 +112,18 @@ def test_a_backup_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", note)
     assert run("backup", str(file), "--data-dir", str(data)).code == 0
     assert synced == [("archive", False), (file.parent, True)]
+
+
+def test_a_backup_succeeds_where_a_directory_cannot_be_synced(
+    run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_directories(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", refuse_directories)
+    ended = run("backup", str(tmp_path / "a.tar.gz"), "--data-dir", str(data))
+    assert (ended.code, ended.err) == (0, "")
 
 
 def test_a_backup_that_is_ended_leaves_nothing(data: Path, tmp_path: Path) -> None:
