@@ -260,7 +260,7 @@ class Client:
     @contextmanager
     def _stream(self, path: str, **arguments: Any) -> Iterator[httpx.Response]:
         with self._calling(), self._http.stream("GET", path, **arguments) as response:
-            if response.is_error:
+            if not response.is_success:
                 response.read()
             _raise_for_status(response)
             yield response

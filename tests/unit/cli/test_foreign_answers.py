@@ -53,6 +53,14 @@ def test_a_page_is_no_answer(client: Client) -> None:
             call()
 
 
+@pytest.mark.parametrize("command", [["fetch", "mine", "--tensorboard"], ["logs", "t-000000000000"]])
+def test_a_redirection_of_a_stream_is_named(run: Run, command: list[str]) -> None:
+    with answering(Answer(302, b"<html>", {"Location": LOGIN})) as (address, _):
+        ended = run(*command, "--url", address)
+    assert f"answered 302, a redirection to {LOGIN}, without a body of Paceline's" in ended.err
+    assert ended.code == 2
+
+
 FOREIGN = "without a body of Paceline's; is PACELINE_URL right, or is a proxy in between?"
 
 
