@@ -248,8 +248,8 @@ class Client:
 
     def readiness(self) -> Json:
         """Whether the service can serve, and what it depends on."""
-        with self._calling():
-            response = self._http.get("/readyz")
+        with self._answer("GET", "/readyz") as response:
+            response.read()
         if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # which has the same body
             _raise_for_status(response)
         return _body_of(response, ("database",))
@@ -259,7 +259,7 @@ class Client:
 
     @contextmanager
     def _stream(self, path: str, **arguments: Any) -> Iterator[httpx.Response]:
-        with self._calling(), self._http.stream("GET", path, **arguments) as response:
+        with self._answer("GET", path, **arguments) as response:
             if not response.is_success:
                 response.read()
             _raise_for_status(response)
@@ -301,17 +301,24 @@ class Client:
         return self._json("POST", path, headers=keyed, **arguments)
 
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        with self._calling():
-            response = self._http.request(method, path, **arguments)
+        with self._answer(method, path, **arguments) as response:
+            response.read()
         _raise_for_status(response)
         return response
+
+    @contextmanager
+    def _answer(self, method: str, path: str, **arguments: Any) -> Iterator[httpx.Response]:
+        """Its body is still to be read, so that the status is known where the body is damaged."""
+        with self._calling(), self._http.stream(method, path, **arguments) as response:
+            try:
+                yield response
+            except httpx.DecodingError as error:
+                raise _undecodable(response, error) from error
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
         try:
             yield
-        except httpx.DecodingError as error:
-            raise _undecodable(self.url, error) from error
         except (httpx.TransportError, UnicodeError) as error:  # the latter of a proxy whose name cannot be looked up
             raise Unreachable(self.url, error) from error
 
@@ -368,6 +375,6 @@ def _foreign(response: httpx.Response) -> Refused:
     return Refused({"status": response.status_code, "detail": detail})
 
 
-def _undecodable(url: str, error: httpx.DecodingError) -> Refused:
-    """An answer whose status is lost with its body."""
-    return Refused({"status": 0, "detail": f"{url} answered with a body that is damaged ({error}); {IS_IT_A_PROXY}"})
+def _undecodable(response: httpx.Response, error: httpx.DecodingError) -> Refused:
+    answered = f"{without_password(str(response.url))} answered {response.status_code} with a body that is damaged"
+    return Refused({"status": response.status_code, "detail": f"{answered} ({error}); {IS_IT_A_PROXY}"})

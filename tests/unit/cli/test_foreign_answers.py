@@ -61,6 +61,10 @@ def test_a_redirection_of_a_stream_is_named(run: Run, command: list[str]) -> Non
     assert ended.code == 2
 
 
+def undecodable(status: int) -> Answer:
+    return Answer(status, b"no gzip", {"Content-Encoding": "gzip"})
+
+
 FOREIGN = "without a body of Paceline's; is PACELINE_URL right, or is a proxy in between?"
 
 
@@ -81,10 +85,13 @@ def test_an_error_with_other_members_is_shown_by_its_detail(run: Run, errors: ob
         assert run("show", "mine", "--url", address).err == "error: the space is empty\n"
 
 
-def test_a_body_that_cannot_be_decompressed_is_no_answer(run: Run) -> None:
-    with answering(Answer(200, b"no gzip", {"Content-Encoding": "gzip"})) as (address, _):
-        ended = run("show", "mine", "--url", address)
-    assert ended.err.startswith(f"error: {address} answered with a body that is damaged (")
+@pytest.mark.parametrize("status", [200, 403])
+@pytest.mark.parametrize("command", [["show", "mine"], ["logs", "t-000000000000"]])
+def test_a_body_that_cannot_be_decompressed_is_no_answer(run: Run, command: list[str], status: int) -> None:
+    with answering(undecodable(status)) as (address, _):
+        ended = run(*command, "--url", address)
+    assert ended.err.startswith(f"error: {address}/v1/")
+    assert f" answered {status} with a body that is damaged (" in ended.err
     assert ended.code == 2
 
 
@@ -118,15 +125,16 @@ def test_doctor_takes_an_object_of_others_for_no_service(run: Run) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("away", [problem(503, body=b'{"status": 50'), undecodable(503)])
 def test_a_damaged_answer_of_a_proxy_does_not_end_following(
-    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch, away: Answer
 ) -> None:
     monkeypatch.setattr(watch, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watch, "MLFLOW_SECONDS", 0.0)
     name = submitted(run, project)["name"]
     running = answer(httpx.get(f"{url}/v1/experiments/{name}").json())
     stopped = answer(httpx.post(f"{url}/v1/experiments/{name}/stop").json())
-    away, events = problem(503, body=b'{"status": 50'), answer({"items": []})
+    events = answer({"items": []})
     with answering(running, away, stopped, events, answer({})) as (address, _):
         ended = run("watch", str(name), "--url", address)
     assert "the service answers again" in ended.out
