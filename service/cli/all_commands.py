@@ -57,7 +57,9 @@ def main() -> None:
         app()
     except Refused as refused:
         fail(refused.errors, EXIT_USAGE, refused.hints)
-    except (Unreachable, trials.StreamEnded, CannotFetch, DatabaseAway) as error:
+    except Unreachable as error:
+        fail([str(error)], EXIT_FAILED, error.hints)
+    except (trials.StreamEnded, CannotFetch, DatabaseAway) as error:
         fail([str(error)], EXIT_FAILED)
     except (arguments.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
         fail([str(error)], EXIT_USAGE)

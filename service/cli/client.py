@@ -44,8 +44,11 @@ class Unreachable(Exception):
         else:
             message = f"a call to the service at {url} failed: {error or type(error).__name__}"
         super().__init__(message)
+        self.hints: list[str] = []
         self.deserves_repetition = isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
         """Whether the connection broke in the middle of the call, which the service may have carried out."""
+        self.leaves_open = self.deserves_repetition or isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout)
+        """Whether the service may have carried out the call."""
 
 
 class Refused(Exception):
@@ -76,6 +79,11 @@ class Refused(Exception):
     def deserves_repetition(self) -> bool:
         """Whether the call may succeed if it is repeated. The same computation would take too long again."""
         return self.is_temporary and self.type != TooMuchWork.type
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the service, which a proxy has asked in vain, may have carried out the call."""
+        return self.status in (502, 504)
 
     @property
     def errors(self) -> list[str]:
@@ -122,7 +130,7 @@ class Client:
         files: dict[str, tuple[str, bytes | BinaryIO, str]] = {"spec": ("spec.yaml", spec, "application/yaml")}
         if code:
             files["code"] = (code.filename, code.content, "application/octet-stream")
-        return self._create("/v1/experiments", files=files, timeout=COMPUTE_TIMEOUT)
+        return self._create("/v1/experiments", "paceline ls", files=files, timeout=COMPUTE_TIMEOUT)
 
     def experiments(self, status: str | None = None) -> Iterator[Json]:
         return self._items("/v1/experiments", {"status": status} if status else {})
@@ -191,7 +199,9 @@ class Client:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""
         headers = {"Content-Type": "application/yaml"}
         path = path_of("experiments", experiment, "trials")
-        created = self._create(path, content=document, headers=headers, members=ONE_OR_SEVERAL)
+        created = self._create(
+            path, f"paceline show {experiment}", content=document, headers=headers, members=ONE_OR_SEVERAL
+        )
         trials: list[Json] = created.get("items", [created])
         return trials
 
@@ -283,22 +293,26 @@ class Client:
         """`members`: an answer of Paceline's has one of them."""
         return _body_of(self._call(method, path, **arguments), members)
 
-    def _create(self, path: str, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any) -> Json:
+    def _create(self, path: str, look: str, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any) -> Json:
         """A call with a key, by which the service recognizes a repetition, so that it creates nothing twice.
 
-        It is repeated after a lost connection, and where the service is away for now.
+        It is repeated after a lost connection, and where the service is away for now. `look` is the command that shows
+        what was created, for an error that leaves it open.
         """
         keyed = {"Idempotency-Key": token_hex(16), **headers}
-        repeats = False
-        for pause in REPETITION_PAUSES_SECONDS:
+        failures: list[Unreachable | Refused] = []
+        while True:
             try:
                 return self._json("POST", path, headers=keyed, **arguments)
             except (Unreachable, Refused) as error:
-                repeats = repeats or error.deserves_repetition
-                if not repeats or not error.is_temporary:
+                failures.append(error)
+                if not _deserve_repetition(failures):
+                    if _leave_open(failures):
+                        error.hints.append(
+                            f"the service may have carried out the call: see `{look}` before you repeat it"
+                        )
                     raise
-            time.sleep(pause)
-        return self._json("POST", path, headers=keyed, **arguments)
+            time.sleep(REPETITION_PAUSES_SECONDS[len(failures) - 1])
 
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         with self._answer(method, path, **arguments) as response:
@@ -321,6 +335,18 @@ class Client:
             yield
         except (httpx.TransportError, UnicodeError) as error:  # the latter of a proxy whose name cannot be looked up
             raise Unreachable(self.url, error) from error
+
+
+def _deserve_repetition(failures: Sequence[Unreachable | Refused]) -> bool:
+    is_last = len(failures) > len(REPETITION_PAUSES_SECONDS)
+    return not is_last and failures[-1].is_temporary and any(failure.deserves_repetition for failure in failures)
+
+
+def _leave_open(failures: Sequence[Unreachable | Refused]) -> bool:
+    """Whether one of them was carried out perhaps. A refusal of the service's own is an answer for all of them."""
+    last = failures[-1]
+    is_answer = isinstance(last, Refused) and 400 <= last.status < 500  # noqa: PLR2004 - mistakes in the call
+    return not is_answer and any(failure.leaves_open for failure in failures)
 
 
 def path_of(*parts: str | int) -> str:

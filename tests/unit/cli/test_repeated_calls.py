@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from service.cli import client
+from service.stack.ports import free_port
 from tests.unit.cli.canned_service import LOST, Answer, answer, answering, problem
 from tests.unit.cli.conftest import Run, external
 
@@ -105,6 +106,42 @@ def test_what_may_be_over_soon_is_repeated_with_the_same_key(run: Run, given: An
     keys = [request.headers["Idempotency-Key"] for request in requests]
     assert len(set(keys[:count])) == len(set(keys[count:])) == 1
     assert keys[0] != keys[-1]
+
+
+OPEN = "hint: the service may have carried out the call: see `paceline show mine` before you repeat it\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "is_open"),
+    [
+        ([LOST], True),
+        ([LOST, problem(503)], True),
+        ([LOST, problem(500)], True),
+        ([problem(503), Answer(504, b"<html>")], True),
+        ([LOST, problem(409)], False),
+        ([problem(503)], False),
+        ([problem(500)], False),
+    ],
+)
+def test_an_error_says_whether_the_call_may_have_been_carried_out(
+    run: Run, given: list[Answer], *, is_open: bool
+) -> None:
+    with answering(*given) as (address, _):
+        ended = run("enqueue", "mine", PARAMS, "--url", address)
+    assert ended.err.endswith(OPEN) == is_open
+    assert ("hint" in ended.err) == is_open
+
+
+def test_a_submission_that_is_left_open_names_the_list(run: Run, project: Path) -> None:
+    with answering(LOST) as (address, _):
+        ended = run("submit", str(project / "experiment.yaml"), "--url", address)
+    assert "hint: the service may have carried out the call: see `paceline ls` before you repeat it" in ended.err
+    assert ended.code == 1
+
+
+def test_a_service_that_is_not_there_has_carried_out_nothing(run: Run) -> None:
+    ended = run("enqueue", "mine", PARAMS, "--url", f"http://127.0.0.1:{free_port()}")
+    assert (ended.code, "hint" in ended.err) == (1, False)
 
 
 def test_a_call_that_creates_nothing_is_not_repeated(run: Run) -> None:
