@@ -1,11 +1,16 @@
 """Downloads an archive into a directory, and goes on where an earlier download was cut off."""
 
+import fcntl
+import os
 import re
 import tarfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
+from typing import TextIO
 
 import httpx
 
@@ -38,9 +43,11 @@ def fetch_archive(client: Client, path: str, target: Path) -> None:
         if target.exists():
             raise BadArgument(f"{target} exists already; remove it, or choose another directory with --to")
         target.parent.mkdir(parents=True, exist_ok=True)
-        archive = _download(client, path, _stem(path, target))
-        _unpack(archive, target)
-        archive.unlink()
+        stem = _stem(path, target)
+        with _locked(stem, target):
+            archive = _download(client, path, stem)
+            _unpack(archive, target)
+            archive.unlink()
     except OSError as error:
         raise CannotFetch(f"{target} cannot be written: {error}") from error
     except tarfile.TarError as error:
@@ -50,6 +57,43 @@ def fetch_archive(client: Client, path: str, target: Path) -> None:
 def _stem(path: str, target: Path) -> Path:
     """Of the file for what has come: the same for the same call, and short however long the names are."""
     return target.with_name(f".paceline-fetch-{sha256(f'{target.name} {path}'.encode()).hexdigest()[:16]}")
+
+
+@contextmanager
+def _locked(stem: Path, target: Path) -> Iterator[None]:
+    """One command at a time writes and unpacks what has come. Raises CannotFetch while another one does.
+
+    The lock is a file of its own, since what has come is deleted and begun again. It is deleted while it is held, so
+    that nothing is left; another command that has opened it before sees that its name is gone.
+    """
+    file = stem.with_name(f"{stem.name}.lock")
+    with file.open("a") as lock:
+        if not (_locks(lock) and _has_name(lock, file)):
+            raise CannotFetch(
+                f"another command fetches {target} at this moment; wait for it, or choose another directory with --to"
+            )
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def _locks(file: TextIO) -> bool:
+    """Also where no lock can be had, as in some network file systems."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _has_name(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _download(client: Client, path: str, stem: Path) -> Path:
@@ -68,23 +112,49 @@ def _download(client: Client, path: str, stem: Path) -> Path:
 
 
 def _continue_download(client: Client, path: str, stem: Path) -> Path:
-    """Ask for what is missing. The name of the file is `stem` and the archive's ETag, so that no two archives mix."""
-    file, start = _received(stem), _received_bytes(stem)
-    etag = f'"{file.suffixes[-2][1:]}"' if file else None
+    """Ask for what is missing, or for all if what has come does not fit."""
+    file = _received(stem)
+    if file is None:
+        return _begin_download(client, path, stem)
+    start = file.stat().st_size
     try:
-        with client.archive(path, start, etag) as response:
-            if file is None or response.status_code != httpx.codes.PARTIAL_CONTENT:
-                started = stem.with_name(f"{stem.name}.{_etag(response)}.tar")
-                if file:
-                    file.unlink()
-                file = started
-            with file.open("ab") as received:
-                for chunk in response.iter_raw():
-                    received.write(chunk)
+        with client.archive(path, start, f'"{file.suffixes[-2][1:]}"') as response:
+            if response.status_code != httpx.codes.PARTIAL_CONTENT:  # of an archive that has changed
+                new = _file_of(response, stem)
+                file.unlink()
+                return _append(response, new)
+            if _starts_at(response, start):
+                return _append(response, file)
     except Refused as refused:
-        if refused.type != "range-not-satisfiable" or refused.problem.get("size") != start or not file:
+        size = refused.problem.get("size")
+        if refused.type != "range-not-satisfiable" or not isinstance(size, int) or size > start:
             raise
+        if size == start:
+            return file
+    file.unlink()
+    return _begin_download(client, path, stem)
+
+
+def _begin_download(client: Client, path: str, stem: Path) -> Path:
+    with client.archive(path) as response:
+        return _append(response, _file_of(response, stem))
+
+
+def _file_of(response: httpx.Response, stem: Path) -> Path:
+    """The name of the file is `stem` and the archive's ETag, so that no two archives mix. Raises CannotFetch."""
+    return stem.with_name(f"{stem.name}.{_etag(response)}.tar")
+
+
+def _append(response: httpx.Response, file: Path) -> Path:
+    with file.open("ab") as received:
+        for chunk in response.iter_raw():
+            received.write(chunk)
     return file
+
+
+def _starts_at(response: httpx.Response, start: int) -> bool:
+    """Whether the part is what was asked for. A proxy may answer another one, such as one that it has kept."""
+    return str(response.headers.get("content-range", "")).startswith(f"bytes {start}-")
 
 
 def _etag(response: httpx.Response) -> str:

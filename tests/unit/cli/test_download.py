@@ -14,7 +14,9 @@ import httpx
 import pytest
 
 from service.cli import download
-from tests.unit.cli.canned_service import Answer, answering
+from service.cli.client import Client
+from service.cli.download import CannotFetch, fetch_archive
+from tests.unit.cli.canned_service import Answer, answering, problem
 from tests.unit.cli.conftest import Run, external, finish_one
 
 pytestmark = pytest.mark.slow
@@ -147,6 +149,54 @@ def test_the_event_files_of_an_experiment_with_the_longest_name_are_fetched(run:
         ended = run("fetch", name, "--tensorboard", "--to", str(tmp_path), "--url", address)
     assert (ended.code, ended.err) == (0, "")
     assert [path.name for path in tmp_path.rglob("*")] == [f"{name}-tensorboard", "events"]
+
+
+ARCHIVE = "/v1/experiments/mine/tensorboard/archive"
+FETCH = ["fetch", "mine", "--tensorboard"]
+
+
+def test_a_second_command_for_the_same_directory_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unpack_late(archive: Path, target: Path) -> None:
+        monkeypatch.setattr(download, "_unpack", unpack)
+        with Client(address) as client, pytest.raises(CannotFetch, match=r"another command fetches .*mine-tensorboard"):
+            fetch_archive(client, ARCHIVE, target)
+        unpack(archive, target)
+
+    unpack = download._unpack
+    monkeypatch.setattr(download, "_unpack", unpack_late)
+    with answering(Answer(200, tar_of("tensorboard/events"), ETAG)) as (address, _):
+        ended = run(*FETCH, "--to", str(tmp_path), "--url", address)
+    assert (ended.code, ended.err) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine-tensorboard"]
+
+
+def test_the_lock_of_a_command_that_was_killed_is_free(run: Run, tmp_path: Path) -> None:
+    stem = download._stem(ARCHIVE, tmp_path / "mine-tensorboard")
+    stem.with_name(f"{stem.name}.lock").touch()
+    with answering(Answer(200, tar_of("tensorboard/events"), ETAG)) as (address, _):
+        assert run(*FETCH, "--to", str(tmp_path), "--url", address).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["mine-tensorboard"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Answer(206, tar_of("tensorboard/events")[10:], ETAG | {"Content-Range": "bytes 10-10239/10240"}),
+        Answer(206, tar_of("tensorboard/events"), ETAG),
+        problem(416, type="urn:paceline:error:range-not-satisfiable", size=3),
+    ],
+    ids=["another range", "no range", "longer than the archive"],
+)
+def test_a_part_that_does_not_fit_is_begun_again(run: Run, tmp_path: Path, given: Answer) -> None:
+    stem = download._stem(ARCHIVE, tmp_path / "mine-tensorboard")
+    stem.with_name(f"{stem.name}.{'0' * 64}.tar").write_bytes(b"start")
+    with answering(given, Answer(200, tar_of("tensorboard/events"), ETAG)) as (address, requests):
+        ended = run(*FETCH, "--to", str(tmp_path), "--url", address)
+    assert (ended.code, ended.err) == (0, "")
+    assert [request.headers["Range"] for request in requests] == ["bytes=5-", None]
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine-tensorboard", "events"]
 
 
 def test_a_name_that_no_directory_can_have_is_said(run: Run, tmp_path: Path) -> None:
