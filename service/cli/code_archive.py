@@ -91,13 +91,18 @@ def linked_folders(folder: Path) -> list[str]:
         return sorted(str(path.relative_to(folder)) for path in found if path.is_symlink())
 
 
-def files_from_outside(folder: Path) -> dict[str, str]:
-    """The links to files outside of the folder, each with its target: `packed` has its content. Raises CannotPack."""
+def files_from_elsewhere(folder: Path) -> dict[str, str]:
+    """The links to files that are not sent themselves, each with its target: `packed` has its content.
+
+    They are outside of the folder, or left out of it, such as `.env`. Raises CannotPack.
+    """
     with _reading(folder):
-        links = [file for file in _files(folder) if file.is_symlink()] if folder.is_dir() else []
-        targets = {str(link.relative_to(folder)): os.path.realpath(link) for link in sorted(links)}
+        files = sorted(_files(folder)) if folder.is_dir() else []
+        links = [file for file in files if file.is_symlink()]
         inside = os.path.realpath(folder)
-        return {link: target for link, target in targets.items() if not Path(target).is_relative_to(inside)}
+        sent = {os.path.join(inside, file.relative_to(folder)) for file in files}  # noqa: PTH118 - as realpath has it
+        targets = {str(link.relative_to(folder)): os.path.realpath(link) for link in links}
+        return {link: target for link, target in targets.items() if target not in sent}
 
 
 @contextmanager
@@ -211,10 +216,17 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def _is_excluded(folder: Path) -> bool:
-    """Hidden folders, caches, build output; and virtual environments and data directories under any name."""
+    """Hidden folders, caches, build output; and virtual environments and data directories under any name.
+
+    A link is judged by its name alone: it is not followed, but `linked_folders` has it.
+    """
     name = folder.name
     excluded = name.startswith(".") or name in EXCLUDED_FOLDERS or name.endswith(".egg-info")
-    return excluded or (folder / "pyvenv.cfg").exists() or _is_data_directory(folder)
+    return excluded or (not folder.is_symlink() and _is_environment_or_data(folder))
+
+
+def _is_environment_or_data(folder: Path) -> bool:
+    return (folder / "pyvenv.cfg").exists() or _is_data_directory(folder)
 
 
 def _is_data_directory(folder: Path) -> bool:

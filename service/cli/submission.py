@@ -8,7 +8,7 @@ from typing import Any
 
 from service.cli.client import Client, Refused
 from service.cli.code_archive import (
-    files_from_outside,
+    files_from_elsewhere,
     folder_with_file,
     folder_with_module,
     largest_files,
@@ -79,8 +79,8 @@ def _code_beside(spec: dict[str, Any], spec_file: Path) -> Path | None:
 
 def _links_in(code: Path) -> list[str]:
     not_sent = [f"{name} is a link to a folder and was not sent" for name in linked_folders(code)]
-    outside = files_from_outside(code).items()
-    return not_sent + [f"{name} is a link to {target}, whose content was sent" for name, target in outside]
+    elsewhere = files_from_elsewhere(code).items()
+    return not_sent + [f"{name} is a link to {target}, whose content was sent" for name, target in elsewhere]
 
 
 def _why_no_code(spec: dict[str, Any], spec_file: Path) -> list[str]:

@@ -96,6 +96,33 @@ def test_links_to_files_outside_of_the_folder_are_named_with_their_targets(
     assert ended.err == f"warning: code: losses.py is a link to {shared}, whose content was sent\n"
 
 
+def test_links_to_files_that_are_left_out_are_named_with_their_targets(run: Run, project: Path) -> None:
+    (project / "run1").mkdir()
+    for path in ("run1/lease-key", ".env"):
+        (project / path).write_text("secret")
+    (project / "env.txt").symlink_to(".env")
+    (project / "key.txt").symlink_to("run1/lease-key")
+    (project / "key-too.txt").symlink_to("key.txt")
+    (project / "again.py").symlink_to("train.py")
+    ended = run("submit", str(project / "experiment.yaml"))
+    targets = {"env.txt": ".env", "key-too.txt": "run1/lease-key", "key.txt": "run1/lease-key"}
+    assert ended.err.splitlines() == [
+        f"warning: code: {link} is a link to {project / target}, whose content was sent"
+        for link, target in targets.items()
+    ]
+
+
+@pytest.mark.parametrize("file", ["lease-key", "pyvenv.cfg"])
+def test_a_link_to_a_folder_that_is_never_sent_is_named(
+    run: Run, project: Path, tmp_path_factory: pytest.TempPathFactory, file: str
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / file).touch()
+    (project / "run1").symlink_to(elsewhere)
+    ended = run("submit", str(project / "experiment.yaml"))
+    assert ended.err == "warning: code: run1 is a link to a folder and was not sent\n"
+
+
 @pytest.mark.parametrize("arguments", [[], ["--code", "data.bin"]])
 def test_code_is_not_read_into_memory_as_a_whole(
     run: Run, project: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
