@@ -7,8 +7,9 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from service import private_files
+from service.cli.database_lock import DatabaseInUse, database_lock
 from service.settings import BadSettings, DatabaseAway, Settings, without_password
-from service.store.sql.database import Database, is_cancelled, is_locked, is_outage
+from service.store.sql.database import Database, is_busy, is_cancelled, is_locked, is_outage
 from service.store.sql.schema_upgrade import (
     SchemaState,
     SchemaTooNew,
@@ -95,7 +96,9 @@ def _check_reached(database: Database, error: DBAPIError) -> None:
     if not is_outage(error):
         return
     url = without_password(database.engine.url.render_as_string(hide_password=True))
-    if is_cancelled(error) or is_locked(error):
+    if is_busy(error):
+        how, advice = "is in use by another process", "nothing was changed. Repeat this later, or stop that process"
+    elif is_cancelled(error) or is_locked(error):
         how, advice = "has ended the command", "nothing was changed. See whether services or others use it"
     else:
         how, advice = "does not answer", "see PACELINE_DATABASE_URL and the server's log"
@@ -116,9 +119,25 @@ def _restrict_files(database: Database) -> None:
             private_files.restrict(Path(file + suffix))
 
 
+@contextmanager
+def _without_service(settings: Settings) -> Iterator[None]:
+    """Raises BadSettings if a service uses the SQLite database. PostgreSQL has no lock that says so."""
+    try:
+        with database_lock(settings.database_url):
+            yield
+    except DatabaseInUse as error:
+        raise BadSettings(
+            f"a service uses the database {settings.database_url}; nothing was changed. Stop the service first"
+        ) from error
+
+
 def downgraded(revision: str, *, lose_data: bool) -> str:
-    """Downgrade the settings' database; return its revision. Raises BadSettings, also if data would be lost."""
-    with _existing_database(Settings.from_env()) as database:
+    """Downgrade the settings' database; return its revision.
+
+    Raises BadSettings, also if data would be lost, or a service runs on a SQLite database; and DatabaseAway.
+    """
+    settings = Settings.from_env()
+    with _existing_database(settings) as database, _without_service(settings):
         try:
             return downgrade(database, revision, lose_data=lose_data)
         except DBAPIError as error:

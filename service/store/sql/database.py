@@ -128,6 +128,11 @@ def is_locked(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in {"55P03", "40P01"}
 
 
+def is_busy(error: DBAPIError) -> bool:
+    """Whether another process held the lock of a SQLite database for longer than a statement waits."""
+    return str(getattr(error.orig, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
+
+
 def is_cancelled(error: DBAPIError) -> bool:
     """Whether PostgreSQL ended a statement that took too long, or that an administrator ended, and works otherwise."""
     return getattr(error.orig, "sqlstate", None) == "57014"

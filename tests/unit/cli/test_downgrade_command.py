@@ -1,9 +1,14 @@
-"""`paceline db downgrade`: it works on a database that exists, and knows the schema of."""
+"""`paceline db downgrade`: it works on a database that exists and is not in use, and knows the schema of."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from service.cli import database_lock
+from service.settings import Settings
+from service.store.sql import database as sql_database
 from service.store.sql.schema_upgrade import newest_revision
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.test_mirror_again_command import create, revision_in, set_revision
@@ -31,3 +36,31 @@ def test_no_database_is_created(run: Run, database: Path) -> None:
     assert (ended.code, ended.out) == (2, "")
     assert f"there is no database {database}" in ended.err
     assert not list(database.parent.iterdir())
+
+
+def test_a_database_of_a_running_service_stays_as_it_is(
+    run: Run, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create()
+    monkeypatch.setattr(database_lock, "RELEASE_SECONDS", 0)
+    with database_lock.database_lock(Settings.from_env().database_url):
+        ended = run("db", "downgrade", "0030")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"a service uses the database sqlite:///{database}; nothing was changed. Stop the service" in ended.err
+    assert revision_in(database) == newest_revision()
+    assert run("db", "downgrade", "0030").code == 0
+
+
+@pytest.mark.parametrize("command", [["downgrade", "0029"], ["upgrade"]])
+def test_a_database_that_another_process_has_locked_is_said_to_be_in_use(
+    run: Run, database: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    create()
+    set_revision(database, "0030")
+    monkeypatch.setattr(sql_database, "BUSY_TIMEOUT_SECONDS", 0)
+    with closing(sqlite3.connect(database)) as other:
+        other.execute("begin immediate")
+        ended = run("db", *command)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"{database} is in use by another process: database is locked; nothing was changed. " in ended.err
+    assert revision_in(database) == "0030"
