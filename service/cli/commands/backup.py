@@ -32,7 +32,7 @@ def backup(
     from service.backup.failure import BackupFailed  # noqa: PLC0415
 
     try:
-        with _ended_by_sigterm():
+        with _ended_by_signals():
             back_up(_settings(data_dir), file.absolute(), utc_now())
     except (BackupFailed, OSError) as error:
         console.fail([str(error)], console.EXIT_FAILED)
@@ -59,13 +59,20 @@ def restore(
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM raises SystemExit in the block, so that it leaves no copy of the database behind."""
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM, and SIGHUP of a terminal that closes, raise SystemExit in the block.
+
+    So it leaves no copy of the database behind. `nohup` has SIGHUP ignored, and it stays so.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handled = [number for number in before if number == signal.SIGTERM or before[number] != signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, lambda given, _: sys.exit(128 + given))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in handled:
+            signal.signal(number, before[number])
 
 
 def _settings(data_dir: Path) -> Settings:

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -18,16 +19,18 @@ from service.settings import LEASE_KEY_FILE, Settings
 from service.stack.ports import free_port
 from tests.unit.cli.conftest import Ended, Run
 
-ENDED_WHILE_IT_COPIES = """
-import os, signal
+SIGNALLED_WHILE_IT_COPIES = """
+import os, signal, sys
 from service.backup import backup_file
 from service.cli.main import main
 
 def copy(database, target):
-    target.touch()
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), number)
+    copy_database(database, target)
 
-backup_file.copy_database = copy
+number, before = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+signal.signal(number, before)
+copy_database, backup_file.copy_database = backup_file.copy_database, copy
 main()
 """
 
@@ -126,8 +129,21 @@ def test_a_backup_succeeds_where_a_directory_cannot_be_synced(
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_a_backup_that_is_ended_leaves_nothing(data: Path, tmp_path: Path) -> None:
-    arguments = ["backup", str(tmp_path / "backups" / "a.tar.gz"), "--data-dir", str(data)]
-    ended = subprocess.run([sys.executable, "-c", ENDED_WHILE_IT_COPIES, *arguments], check=False)
-    assert list((tmp_path / "backups").iterdir()) == []
-    assert ended.returncode == 143
+def signalled(data: Path, file: Path, number: signal.Signals, before: signal.Handlers) -> int:
+    """The exit code of a backup to the file that gets the signal, which had this handler when it began."""
+    arguments = [str(int(number)), str(int(before)), "backup", str(file), "--data-dir", str(data)]
+    return subprocess.run([sys.executable, "-c", SIGNALLED_WHILE_IT_COPIES, *arguments], check=False).returncode
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_backup_that_is_ended_leaves_nothing(data: Path, tmp_path: Path, number: signal.Signals) -> None:
+    file = tmp_path / "backups" / "a.tar.gz"
+    assert signalled(data, file, number, signal.SIG_DFL) == 128 + number
+    assert list(file.parent.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_backup_under_nohup_survives_the_end_of_its_terminal(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "backups" / "a.tar.gz"
+    assert signalled(data, file, signal.SIGHUP, signal.SIG_IGN) == 0
+    assert list(file.parent.iterdir()) == [file]
