@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from service.cli import arguments, code_archive
-from service.cli.client import Refused, Unreachable
+from service.cli.answers import Refused, Unreachable
 from service.cli.commands import (
     agent,
     analysis,

@@ -10,16 +10,14 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from service.cli.answers import Json, Refused, Unreachable, body_of, raise_for_status, undecodable
 from service.cli.arguments import BadArgument
 from service.cli.code_archive import Code
-from service.cli.commands_for_calls import with_commands
-from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
 
 TIMEOUT_SECONDS = 30
 COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 """Longer than the service lets a computation wait and run: by default a minute and a half."""
-IS_IT_A_PROXY = "is PACELINE_URL right, or is a proxy in between?"
 ONE_OR_SEVERAL = ("id", "items")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
@@ -29,70 +27,6 @@ REPETITION_PAUSES_SECONDS = (1.0, 3.0)
 
 CONNECTION_VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """What httpx reads. An empty value counts as none."""
-
-Json = dict[str, Any]
-
-
-class Unreachable(Exception):
-    """A call to the URL got no answer, or not the whole of it."""
-
-    is_temporary = True
-
-    def __init__(self, url: str, error: Exception) -> None:
-        if isinstance(error, httpx.ConnectError):
-            message = f"no service answers at {url} ({error}); start it with `paceline up`, or set PACELINE_URL"
-        else:
-            message = f"a call to the service at {url} failed: {error or type(error).__name__}"
-        super().__init__(message)
-        self.hints: list[str] = []
-        self.deserves_repetition = isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError)
-        """Whether the connection broke in the middle of the call, which the service may have carried out."""
-        self.leaves_open = self.deserves_repetition or isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout)
-        """Whether the service may have carried out the call."""
-
-
-class Refused(Exception):
-    """The service, or what is in its place, answered with an error. `hints` are for the terminal.
-
-    `problem` is the body (problem+json). Only that it has a number as `status` and a text is certain.
-    """
-
-    def __init__(self, problem: Json) -> None:
-        super().__init__(with_commands(str(problem.get("detail") or problem.get("title"))))
-        self.problem = problem
-        self.hints: list[str] = []
-
-    @property
-    def type(self) -> str:
-        return str(self.problem.get("type", "")).removeprefix(PROBLEM_TYPES)
-
-    @property
-    def status(self) -> int:
-        return int(self.problem["status"])
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether it says that the service, or what a proxy passes calls on to, is away for now."""
-        return self.status in (502, 503, 504)
-
-    @property
-    def deserves_repetition(self) -> bool:
-        """Whether the call may succeed if it is repeated. The same computation would take too long again."""
-        return self.is_temporary and self.type != TooMuchWork.type
-
-    @property
-    def leaves_open(self) -> bool:
-        """Whether the service, which a proxy has asked in vain, may have carried out the call."""
-        return self.status in (502, 504)
-
-    @property
-    def errors(self) -> list[str]:
-        """Each mistake with its path, or else the detail."""
-        try:
-            mistakes = [f"{error['path']}: {error['message']}".removeprefix(": ") for error in self.problem["errors"]]
-        except (KeyError, TypeError):
-            mistakes = []
-        return list(map(with_commands, mistakes)) or [str(self)]
 
 
 class Client:
@@ -261,8 +195,8 @@ class Client:
         with self._answer("GET", "/readyz") as response:
             response.read()
         if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # which has the same body
-            _raise_for_status(response)
-        return _body_of(response, ("database",))
+            raise_for_status(response)
+        return body_of(response, ("database",))
 
     def agents(self) -> Iterator[Json]:
         return self._items("/v1/agents", {})
@@ -272,7 +206,7 @@ class Client:
         with self._answer("GET", path, **arguments) as response:
             if not response.is_success:
                 response.read()
-            _raise_for_status(response)
+            raise_for_status(response)
             yield response
 
     def _items(self, path: str, params: Json) -> Iterator[Json]:
@@ -291,7 +225,7 @@ class Client:
 
     def _json(self, method: str, path: str, *, members: Sequence[str] = ("id",), **arguments: Any) -> Json:
         """`members`: an answer of Paceline's has one of them."""
-        return _body_of(self._call(method, path, **arguments), members)
+        return body_of(self._call(method, path, **arguments), members)
 
     def _create(self, path: str, look: str, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any) -> Json:
         """A call with a key, by which the service recognizes a repetition, so that it creates nothing twice.
@@ -317,7 +251,7 @@ class Client:
     def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         with self._answer(method, path, **arguments) as response:
             response.read()
-        _raise_for_status(response)
+        raise_for_status(response)
         return response
 
     @contextmanager
@@ -327,7 +261,7 @@ class Client:
             try:
                 yield response
             except httpx.DecodingError as error:
-                raise _undecodable(response, error) from error
+                raise undecodable(response, error) from error
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
@@ -365,42 +299,3 @@ def _quoted(part: str) -> str:
         return quote(part.replace("/", "%2F"), safe="")
     except UnicodeError as error:
         raise BadArgument(f"{part!r} is no name or id: it is not UTF-8") from error
-
-
-def _body_of(response: httpx.Response, members: Sequence[str]) -> Json:
-    """Raises Refused for what is no JSON object with one of the members, as the page of a login."""
-    body = _object_in(response)
-    if not any(member in body for member in members):
-        raise _foreign(response)
-    return body
-
-
-def _raise_for_status(response: httpx.Response) -> None:
-    if response.is_success:
-        return
-    is_problem = response.headers.get("content-type", "").startswith("application/problem+json")
-    problem = _object_in(response) if is_problem else {}
-    if problem.get("detail") or problem.get("title"):
-        raise Refused(problem | {"status": response.status_code})
-    raise _foreign(response)
-
-
-def _object_in(response: httpx.Response) -> Json:
-    """Empty for what is no JSON object."""
-    try:
-        body = response.json()
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _foreign(response: httpx.Response) -> Refused:
-    to = f", a redirection to {response.headers['location']}," if response.has_redirect_location else ""
-    answered = f"{without_password(str(response.url))} answered {response.status_code}{to}"
-    detail = f"{answered} without a body of Paceline's; {IS_IT_A_PROXY} {response.text[:200]}"
-    return Refused({"status": response.status_code, "detail": detail})
-
-
-def _undecodable(response: httpx.Response, error: httpx.DecodingError) -> Refused:
-    answered = f"{without_password(str(response.url))} answered {response.status_code} with a body that is damaged"
-    return Refused({"status": response.status_code, "detail": f"{answered} ({error}); {IS_IT_A_PROXY}"})

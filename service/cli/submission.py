@@ -6,7 +6,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from service.cli.client import Client, Refused
+from service.cli.answers import Refused
+from service.cli.client import Client
 from service.cli.code_archive import (
     files_from_elsewhere,
     folder_with_file,

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 
 from search.numbers_in_messages import counted
-from service.cli.client import Client, Refused, Unreachable
+from service.cli.answers import Refused, Unreachable
+from service.cli.client import Client
 from service.cli.commands_for_calls import with_commands
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.cli.doctor.mlflow_check import why_no_answer

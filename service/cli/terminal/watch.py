@@ -10,7 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from service.cli.client import Client, Refused, Unreachable
+from service.cli.answers import Refused, Unreachable
+from service.cli.client import Client
 from service.cli.terminal import progress_view
 from service.cli.terminal.live_table import live_table
 from service.cli.terminal.progress import TrialProgress

@@ -9,7 +9,7 @@ import pytest
 
 import service
 import trainer
-from service.cli.client import Refused
+from service.cli.answers import Refused
 from service.cli.commands_for_calls import with_commands
 
 CALL = re.compile(r"\b(GET|POST|PUT|PATCH|DELETE) /v1/")

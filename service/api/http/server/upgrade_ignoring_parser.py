@@ -9,7 +9,7 @@ UPGRADE_HEADERS = b"upgrade", b"http2-settings"
 
 
 class RequestCallbacks(Protocol):
-    """What has been parsed of a request's head, for whoever httptools calls back."""
+    """The object that httptools calls back, with what has been parsed of a request's head."""
 
     url: bytes
     headers: list[tuple[bytes, bytes]]
