@@ -43,11 +43,11 @@ async def list_events(
     ] = None,
 ) -> Page[EventView] | Response:
     """Server-sent events until the experiment has ended, resumable with `Last-Event-ID`; `follow=false`: JSON pages."""
-    [page_before] = from_cursor(NUMBER_KEY, cursor) or (0,)
     experiment_id, newest = await run_in_threadpool(_log_of, context, experiment)
     # An event that the log does not have is of another log: of an experiment that had the same name before, or from
-    # before the database was restored.
-    seen = max(page_before, *(number for number in (0, after, last_event_id or 0) if number <= newest))
+    # before the database was restored. A later page follows the one before, whatever the log has by then.
+    given = (0, after, last_event_id or 0)
+    [seen] = from_cursor(NUMBER_KEY, cursor) or (max(number for number in given if number <= newest),)
     if follow:
         context.followers.check()
         return RevocableStream(_stream(context, feeds, experiment_id, seen), media_type=EVENT_STREAM)

@@ -4,6 +4,7 @@ The checkpoints are not in it: they are on a storage of their own, which is too 
 mirror.
 """
 
+import errno
 import gzip
 import json
 import os
@@ -12,7 +13,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from importlib.metadata import version
@@ -95,8 +96,7 @@ def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
                 _add(archive, path, f"{FILES}/{path.relative_to(settings.data_dir)}")
         _sync(folder / ARCHIVE)
         (folder / ARCHIVE).rename(file)
-        with suppress(OSError):  # a folder that may not be read, or a file system that syncs files only
-            _sync(file.parent)
+        _sync_if_possible(file.parent)
     return manifest
 
 
@@ -152,6 +152,15 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_if_possible(folder: Path) -> None:
+    """Not in a folder that may not be read, nor where the file system syncs files only."""
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}:
+            raise
 
 
 def _check_empty(settings: Settings, database: Database) -> None:

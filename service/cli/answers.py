@@ -63,8 +63,13 @@ class Refused(Exception):
 
     @property
     def leaves_open(self) -> bool:
-        """Whether the service, which a proxy has asked in vain, may have carried out the call."""
-        return self.status in (502, 504)
+        """Whether the service may have carried out the call: a proxy asked it in vain, or the answer is damaged."""
+        return self.status in (502, 504) or self.status in range(200, 300)
+
+    @property
+    def is_verdict(self) -> bool:
+        """Whether the service itself has refused the call, and not because of the token or the number of calls."""
+        return bool(self.type) and self.status in range(400, 500) and self.status not in (401, 403, 429)
 
     @property
     def errors(self) -> list[str]:

@@ -279,7 +279,7 @@ def _deserve_repetition(failures: Sequence[Unreachable | Refused]) -> bool:
 def _leave_open(failures: Sequence[Unreachable | Refused]) -> bool:
     """Whether one of them was carried out perhaps. A refusal of the service's own is an answer for all of them."""
     last = failures[-1]
-    is_answer = isinstance(last, Refused) and 400 <= last.status < 500  # noqa: PLR2004 - mistakes in the call
+    is_answer = isinstance(last, Refused) and last.is_verdict
     return not is_answer and any(failure.leaves_open for failure in failures)
 
 

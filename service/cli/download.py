@@ -41,11 +41,11 @@ def fetch_archive(client: Client, path: str, target: Path) -> None:
     Raises BadArgument for a directory that exists, CannotFetch, Unreachable, Refused.
     """
     try:
-        if target.exists():
-            raise BadArgument(f"{target} exists already; remove it, or choose another directory with --to")
+        _check_absent(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         stem = _stem(path, target)
         with _locked(stem, target):
+            _check_absent(target)  # another command may have ended just now
             archive = _download(client, path, stem)
             _unpack(archive, target)
             archive.unlink()
@@ -53,6 +53,11 @@ def fetch_archive(client: Client, path: str, target: Path) -> None:
         raise CannotFetch(f"{target} cannot be written: {error}") from error
     except tarfile.TarError as error:
         raise CannotFetch(f"{archive} cannot be unpacked, and is left as it is: {error}") from error
+
+
+def _check_absent(target: Path) -> None:
+    if target.exists():
+        raise BadArgument(f"{target} exists already; remove it, or choose another directory with --to")
 
 
 def _stem(path: str, target: Path) -> Path:
@@ -98,15 +103,15 @@ def _has_name(file: TextIO, path: Path) -> bool:
 
 
 def _download(client: Client, path: str, stem: Path) -> Path:
-    failures = 0
+    failures, most = 0, _received_bytes(stem)
     while True:
-        before = _received_bytes(stem)
         try:
             return _continue_download(client, path, stem)
         except (Unreachable, Refused) as error:
             if not error.is_temporary:
                 raise
-            failures = failures + 1 if _received_bytes(stem) == before else 0
+            received = _received_bytes(stem)
+            failures, most = 0 if received > most else failures + 1, max(most, received)
             if failures == MAX_FAILURES:
                 raise
         time.sleep(PAUSE_SECONDS)

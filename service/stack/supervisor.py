@@ -165,7 +165,7 @@ class Supervisor:
         while not self._should_stop_after_pause():
             for component in self._components():
                 self._check(component)
-                if component.is_healthy and component.is_late(self._start_seconds):
+                if component.is_late(self._start_seconds) and self._answers_alone(component):
                     self._schedule_restart(component, f"has not answered for {self._start_seconds:g} s", failed=False)
 
     def stop(self) -> None:
@@ -179,6 +179,11 @@ class Supervisor:
 
     def _components(self) -> Iterator[Component]:
         return (component for stage in self._stages for component in stage)
+
+    def _answers_alone(self, component: Component) -> bool:
+        """Whether no other part, which is not ready either, may be what keeps it from being ready."""
+        others = (other for other in self._components() if other is not component)
+        return component.is_healthy is not None or all(other.was_ready for other in others)
 
     def _check_start(self, component: Component) -> None:
         if component.failed_first_start:

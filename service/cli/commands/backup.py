@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -66,8 +66,14 @@ def _ended_by_signals() -> Iterator[None]:
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     handled = [number for number in before if number == signal.SIGTERM or before[number] != signal.SIG_IGN]
+
+    def end(number: int, _: Any) -> None:
+        for each in handled:  # a closing terminal sends SIGHUP twice, and nothing is to disturb the removal of the copy
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
     for number in handled:
-        signal.signal(number, lambda given, _: sys.exit(128 + given))
+        signal.signal(number, end)
     try:
         yield
     finally:

@@ -20,7 +20,7 @@ from service.stack.ports import free_port
 from tests.unit.cli.conftest import Ended, Run
 
 SIGNALLED_WHILE_IT_COPIES = """
-import os, signal, sys
+import os, shutil, signal, sys
 from service.backup import backup_file
 from service.cli.main import main
 
@@ -28,8 +28,13 @@ def copy(database, target):
     os.kill(os.getpid(), number)
     copy_database(database, target)
 
+def remove(*arguments, **options):
+    os.kill(os.getpid(), number)  # again, as a closing terminal does
+    rmtree(*arguments, **options)
+
 number, before = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 signal.signal(number, before)
+rmtree, shutil.rmtree = shutil.rmtree, remove
 copy_database, backup_file.copy_database = backup_file.copy_database, copy
 main()
 """

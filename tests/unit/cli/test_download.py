@@ -199,6 +199,19 @@ def test_a_part_that_does_not_fit_is_begun_again(run: Run, tmp_path: Path, given
     assert [path.name for path in tmp_path.rglob("*")] == ["mine-tensorboard", "events"]
 
 
+def test_an_archive_that_never_comes_further_is_given_up(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy cuts it off, and answers what is asked for next with another part, so that it is begun again."""
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
+    archive = tar_of("tensorboard/events")
+    wrong = Answer(206, archive, ETAG | {"Content-Range": "bytes 1-9/10"})
+    cut = [Answer(200, archive[: 1000 + turn % 2], ETAG | {"Content-Length": "9999"}) for turn in range(40)]
+    with answering(*(each for one in cut for each in (one, wrong)), problem(404)) as (address, requests):
+        assert run(*FETCH, "--to", str(tmp_path), "--url", address).code == 1
+    assert len(requests) < 40
+
+
 def test_a_name_that_no_directory_can_have_is_said(run: Run, tmp_path: Path) -> None:
     ended = run("fetch", "n" * 300, "--tensorboard", "--to", str(tmp_path))
     assert (ended.code, "File name too long" in ended.err) == (1, True)

@@ -397,6 +397,17 @@ def test_a_restarted_component_that_never_answers_is_restarted_again_and_ends_no
     assert lines[1].startswith("worker has not answered for 0 s; restarting it")
 
 
+def test_a_restarted_component_without_a_health_check_is_restarted_again_if_no_other_is_away(tree: Tree) -> None:
+    component = tree.component("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")
+    lines = list[str]()
+    with supervised(component, say=lines.append, timeout_seconds=0):
+        wait_until(lambda: tree.has_printed("worker", 1) and component.was_ready)
+        component.is_ready = never
+        psutil.Process(tree.pids("worker")[0]).kill()
+        wait_until(lambda: len(lines) > MAX_FAILURES + 1)
+    assert lines[1].startswith("worker has not answered for 0 s; restarting it")
+
+
 def test_a_restarted_component_that_is_healthy_need_not_be_ready(tree: Tree) -> None:
     """As the service while the storage is away, which makes it not ready."""
     component = tree.component("worker", f"import os; print(os.getpid(), flush=True); {SLEEP}")
