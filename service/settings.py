@@ -18,6 +18,7 @@ from trainer.traces import OFF, ON
 
 LEASE_KEY_FILE = "lease-key"
 LEASE_KEY_BYTES = 32
+DATABASE_FILE = "paceline.db"
 MAX_PORT = 65_535
 MOST_SECONDS = 365 * 24 * 3600
 MOST_DAYS = 100_000
@@ -83,7 +84,7 @@ class Settings:
         mlflow_uri = env.get("PACELINE_MLFLOW_URI") or None
         return cls(
             data_dir=data_dir,
-            database_url=_database_url(env.get("PACELINE_DATABASE_URL") or sqlite_url(data_dir / "paceline.db")),
+            database_url=_database_url(env.get("PACELINE_DATABASE_URL") or sqlite_url(data_dir / DATABASE_FILE)),
             storage=_storage(env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints")),
             host=env.get("PACELINE_HOST") or cls.host,
             port=_whole(env, "PACELINE_PORT", cls.port, most=MAX_PORT),

@@ -11,10 +11,10 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import IO, BinaryIO, NoReturn
 
-from service.settings import LEASE_KEY_FILE
+from service.settings import DATABASE_FILE, LEASE_KEY_FILE
 
 EXCLUDED_FOLDERS = frozenset({"__pycache__", "node_modules", "paceline-data", "mlruns", "build", "dist"})
-DATA_DIRECTORY_FILES = (LEASE_KEY_FILE, "paceline.db")
+DATA_DIRECTORY_FILES = (LEASE_KEY_FILE, DATABASE_FILE)
 """Each of them marks a data directory of the service, whose secrets no node may get."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -211,7 +211,7 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def _raise(error: OSError) -> NoReturn:
-    """For `os.walk`, which leaves out what it cannot list unless it is told otherwise."""
+    """As `onerror` of `os.walk`, which otherwise skips the folders that it cannot list."""
     raise error
 
 

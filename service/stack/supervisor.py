@@ -96,15 +96,14 @@ class Component:
         """How long every health check has failed."""
         return time.monotonic() - self._unhealthy_since if self._unhealthy_since else 0
 
-    def schedule_restart(self, first_delay_seconds: float, *, failed: bool | None = None) -> float:
+    def schedule_restart(self, first_delay_seconds: float, *, failed: bool) -> float:
         """Kill the rest of its processes, count its death, and return the seconds until it is started again.
 
-        `failed`: whether that counts as a failure to become ready; None: unless it was killed, or hung. The delay after
-        the first death is 0, since most are accidents.
+        `failed`: whether that counts as a failure to become ready, where it was not ready yet. The delay after the
+        first death is 0, since most are accidents.
         """
-        killed = self.was_killed or self.child.exit_code is None if failed is None else not failed
         stable = time.monotonic() - (self.started_at or 0) > STABLE_SECONDS
-        self.failures, self.was_ready = 0 if self.was_ready else self.failures + (not killed), False
+        self.failures, self.was_ready = 0 if self.was_ready else self.failures + failed, False
         self.deaths = 1 if stable else self.deaths + 1
         with contextlib.suppress(Unkillable):  # the next start tries again
             self.child.kill()
@@ -197,11 +196,11 @@ class Supervisor:
             if time.monotonic() >= component.restart_at:
                 self._start(component)
         elif (code := component.child.exit_code) is not None:
-            self._schedule_restart(component, f"ended with code {code}")
+            self._schedule_restart(component, f"ended with code {code}", failed=not component.was_killed)
         else:
             component.check()
             if (unhealthy_seconds := component.unhealthy_seconds) > self._max_unhealthy_seconds:
-                self._schedule_restart(component, f"has not answered for {unhealthy_seconds:.0f} s")
+                self._schedule_restart(component, f"has not answered for {unhealthy_seconds:.0f} s", failed=False)
 
     def _start(self, component: Component) -> None:
         try:
@@ -213,7 +212,7 @@ class Supervisor:
                 raise component.failed(f"{why} for {self._start_seconds:g} s") from error
             self._schedule_restart(component, why, failed=not component.was_ever_ready)
 
-    def _schedule_restart(self, component: Component, why: str, *, failed: bool | None = None) -> None:
+    def _schedule_restart(self, component: Component, why: str, *, failed: bool) -> None:
         delay = component.schedule_restart(self._first_delay_seconds, failed=failed)
         if component.failures >= MAX_FAILURES:
             raise component.failed(f"{why}, for the {component.failures}th time before it was ready")
