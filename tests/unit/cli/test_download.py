@@ -4,11 +4,9 @@ import io
 import os
 import socket
 import tarfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -18,6 +16,7 @@ from service.cli.client import Client
 from service.cli.download import CannotFetch, fetch_archive
 from tests.unit.cli.canned_service import Answer, answering, problem
 from tests.unit.cli.conftest import Run, external, finish_one
+from tests.unit.cli.proxy import proxying, with_close
 
 pytestmark = pytest.mark.slow
 
@@ -39,33 +38,20 @@ def saved(run: Run, project: Path, url: str) -> tuple[str, str]:
 def breaking_proxy(url: str, *lengths: int) -> Iterator[tuple[str, list[bytes]]]:
     """Yields its URL and the requests for archives. Of the first answers it passes so many bytes, then all."""
     requests: list[bytes] = []
-    parts = urlsplit(url)
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve() -> None:
-            while True:
-                try:
-                    near, _ = server.accept()
-                except OSError:
-                    return
-                with near, socket.create_connection((parts.hostname, parts.port)) as far:
-                    request = near.recv(65_536)
-                    far.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
-                    left = 1 << 40
-                    if b"/archive" in request:
-                        left = dict(enumerate(lengths)).get(len(requests), left)
-                        requests.append(request.lower())
-                    while left and (data := far.recv(min(left, 65_536))):
-                        near.sendall(data)
-                        left -= len(data)
+    def pass_on(near: socket.socket, far: socket.socket) -> None:
+        request = near.recv(65_536)
+        far.sendall(with_close(request))
+        left = 1 << 40
+        if b"/archive" in request:
+            left = dict(enumerate(lengths)).get(len(requests), left)
+            requests.append(request.lower())
+        while left and (data := far.recv(min(left, 65_536))):
+            near.sendall(data)
+            left -= len(data)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.getsockname()[1]}", requests
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
+    with proxying(url, pass_on) as address:
+        yield address, requests
 
 
 def test_the_best_trials_checkpoint_is_fetched_by_the_experiments_name(

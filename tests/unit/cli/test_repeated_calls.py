@@ -2,12 +2,10 @@
 
 import re
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -16,6 +14,7 @@ from service.cli import client
 from service.stack.ports import free_port
 from tests.unit.cli.canned_service import LOST, Answer, answer, answering, problem
 from tests.unit.cli.conftest import Run, external
+from tests.unit.cli.proxy import proxying, with_close
 
 pytestmark = pytest.mark.slow
 
@@ -30,33 +29,20 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def losing_answers(url: str, count: int) -> Iterator[str]:
     """Yield the URL of a proxy: the service carries out every POST, and the first answers do not come back."""
-    parts = urlsplit(url)
     lost = 0
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve() -> None:
-            nonlocal lost
-            while True:
-                try:
-                    near, _ = server.accept()
-                except OSError:
-                    return
-                with near, socket.create_connection((parts.hostname, parts.port)) as far:
-                    request = whole_request(near)
-                    far.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
-                    answered = b"".join(iter(lambda: far.recv(65_536), b""))
-                    if request.startswith(b"POST") and lost < count:
-                        lost += 1
-                    else:
-                        near.sendall(answered)
+    def pass_on(near: socket.socket, far: socket.socket) -> None:
+        nonlocal lost
+        request = whole_request(near)
+        far.sendall(with_close(request))
+        answered = b"".join(iter(lambda: far.recv(65_536), b""))
+        if request.startswith(b"POST") and lost < count:
+            lost += 1
+        else:
+            near.sendall(answered)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
+    with proxying(url, pass_on) as address:
+        yield address
 
 
 def whole_request(connection: socket.socket) -> bytes:
