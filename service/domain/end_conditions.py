@@ -10,10 +10,11 @@ from trainer.wire import FailureKind
 
 @dataclass(frozen=True)
 class Limits:
-    """`None` is no limit; durations are seconds."""
+    """`None` is no limit."""
 
     max_trials: int
     max_seconds: float | None
+    max_gpu_hours: float | None
     max_failed_trials: int | None
 
 
@@ -25,7 +26,7 @@ class Progress:
     until its own time limit, was pruned or is paused, or is a winner that is confirmed. `any_outlasts`: a running trial
     has reported, and is older than the newest of the failed ones that `repeated_failure` is about.
     `any_in_first_attempt`: at least one runs its first attempt now. `is_space_exhausted`: every configuration has been
-    tried.
+    tried. `gpu_hours`: of all attempts, as far as `Limits.max_gpu_hours` needs them.
     """
 
     created: int
@@ -38,6 +39,7 @@ class Progress:
     any_in_first_attempt: bool
     repeated_failure: RepeatedFailure | None
     elapsed_seconds: float
+    gpu_hours: float = 0.0
     is_space_exhausted: bool = False
 
     @property
@@ -49,16 +51,25 @@ def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
     """Why no further trial should start; None while the experiment has more to do."""
     if (reason := _systematic_failure(limits, progress)) is not None:
         return reason
-    if limits.max_failed_trials is not None and progress.failed > limits.max_failed_trials:
-        return EndReason.TOO_MANY_FAILURES
-    if limits.max_seconds is not None and progress.elapsed_seconds >= limits.max_seconds:
-        return EndReason.MAX_SECONDS
+    if (reason := _passed_limit(limits, progress)) is not None:
+        return reason
     if progress.queued or progress.running:
         return None
     are_all_created = progress.created >= limits.max_trials
     if progress.have_all_failed and (are_all_created or progress.is_space_exhausted):
         return EndReason.TOO_MANY_FAILURES
     return EndReason.MAX_TRIALS if are_all_created else None
+
+
+def _passed_limit(limits: Limits, progress: Progress) -> EndReason | None:
+    """The first of the limits that end an experiment while trials are queued or running."""
+    if limits.max_failed_trials is not None and progress.failed > limits.max_failed_trials:
+        return EndReason.TOO_MANY_FAILURES
+    if limits.max_seconds is not None and progress.elapsed_seconds >= limits.max_seconds:
+        return EndReason.MAX_SECONDS
+    if limits.max_gpu_hours is not None and progress.gpu_hours >= limits.max_gpu_hours:
+        return EndReason.MAX_GPU_HOURS
+    return None
 
 
 def _systematic_failure(limits: Limits, progress: Progress) -> EndReason | None:

@@ -11,6 +11,7 @@ class EndReason(StrEnum):
 
     MAX_TRIALS = "max_trials"
     MAX_SECONDS = "max_seconds"
+    MAX_GPU_HOURS = "max_gpu_hours"
     TARGET_REACHED = "target_reached"
     NO_IMPROVEMENT = "no_improvement"
     SPACE_EXHAUSTED = "space_exhausted"
@@ -23,6 +24,7 @@ class EndReason(StrEnum):
 REVIVED_BY: Mapping[EndReason, str] = {
     EndReason.MAX_TRIALS: "limits.max_trials",
     EndReason.MAX_SECONDS: "limits.max_seconds",
+    EndReason.MAX_GPU_HOURS: "limits.max_gpu_hours",
     EndReason.TARGET_REACHED: "the objective's target",
     EndReason.NO_IMPROVEMENT: "limits.no_improvement",
     EndReason.TOO_MANY_FAILURES: "failures.max_failed_trials, or limits.max_trials if all of them have failed",
@@ -35,6 +37,7 @@ EXPERIMENT_REVIVALS = frozenset(REVIVED_BY)
 STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
     EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,
     EndReason.MAX_SECONDS: ExperimentStatus.COMPLETED,
+    EndReason.MAX_GPU_HOURS: ExperimentStatus.COMPLETED,
     EndReason.TARGET_REACHED: ExperimentStatus.COMPLETED,
     EndReason.NO_IMPROVEMENT: ExperimentStatus.COMPLETED,
     EndReason.SPACE_EXHAUSTED: ExperimentStatus.COMPLETED,

@@ -125,6 +125,7 @@ def _experiment_params(spec: Mapping[str, Any]) -> dict[str, Any]:
         "max_trials": bounds.get("max_trials"),
         "parallelism": bounds.get("parallelism"),
         "max_seconds": bounds.get("max_seconds"),
+        "max_gpu_hours": bounds.get("max_gpu_hours"),
         "num_workers": descriptions.num_workers(scaling),
         "use_gpu": scaling.get("use_gpu"),
     }

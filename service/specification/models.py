@@ -102,6 +102,8 @@ class LimitsSpec(SpecPart):
     """how many trials run at the same time"""
     max_seconds: PositiveFloat | None = None
     """the experiment ends after this time"""
+    max_gpu_hours: PositiveFloat | None = None
+    """the experiment ends when its trials have held GPUs for so many hours, all together"""
     max_trial_seconds: PositiveFloat | None = None
     """a trial leaves at its first report after this time, counted from the first line of its function"""
     kill_trial_after_seconds: PositiveFloat | None = None
@@ -284,6 +286,12 @@ class ExperimentSpec(SpecPart):
                 f"must be more than max_trial_seconds ({self.limits.max_trial_seconds:g}), after which a trial leaves "
                 "by itself at a report",
             )
+        if self.limits.max_gpu_hours is not None and not self.trainer.scaling.worker.get("GPU"):
+            yield Mistake(
+                ("limits", "max_gpu_hours"),
+                "counts the GPUs that trials reserve, and these reserve none: set trainer.scaling.use_gpu, or leave it "
+                "out",
+            )
         yield from mistakes_in_secrets(self.trainer)
         if self.limits.no_improvement and len(self.objectives) > 1:
             yield Mistake(("limits", "no_improvement"), "works with one objective only; leave it out")
@@ -346,11 +354,12 @@ class ExperimentSpec(SpecPart):
             yield Mistake(("config", SEED), reason)
 
     def _confirm_warnings(self) -> Iterator[Mistake]:
-        if self.confirm is not None and self.limits.max_seconds is not None:
-            yield Mistake(
-                ("limits", "max_seconds"),
-                "ends the experiment during its confirmations, too: what has not run by then is not confirmed",
-            )
+        for name in ("max_seconds", "max_gpu_hours"):
+            if self.confirm is not None and getattr(self.limits, name) is not None:
+                yield Mistake(
+                    ("limits", name),
+                    "ends the experiment during its confirmations, too: what has not run by then is not confirmed",
+                )
 
     def _enqueue_mistakes(self) -> Iterator[Mistake]:
         if len(self.enqueue) > self.limits.max_trials:

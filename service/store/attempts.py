@@ -13,7 +13,7 @@ from service.domain.token_digest import token_digest
 from service.store.experiments import lock_for
 from service.store.sql.database import clock_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from trainer.wire import Failure, FailureKind, Outcome
+from trainer.wire import Failure, FailureKind, Outcome, Scaling
 
 _IS_LAST = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow.attempt_count)
 
@@ -105,6 +105,11 @@ def expired_attempts(session: Session, experiment_ids: Collection[str], now: dat
 
 def _is_expired(now: datetime) -> ColumnElement[bool]:
     return AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at < now)
+
+
+def worker_count(attempt: AttemptRow, scaling: Scaling) -> int:
+    """Of an elastic group, the workers that the attempt got."""
+    return attempt.world_size or scaling.num_workers
 
 
 def living_attempts(

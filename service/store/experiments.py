@@ -96,9 +96,10 @@ def ended_after(session: Session, time: datetime) -> list[EndedExperiment]:
 
 
 def experiments_limited_in_time(session: Session) -> Sequence[ExperimentRow]:
-    """Live experiments with a limit in seconds: of the experiment, of a trial, or between reports."""
+    """Live experiments with a limit that passes as time does: of the experiment, of a trial, or between reports."""
     limits = (
         ("limits", "max_seconds"),
+        ("limits", "max_gpu_hours"),
         ("limits", "max_trial_seconds"),
         ("limits", "kill_trial_after_seconds"),
         ("failures", "report_timeout_seconds"),

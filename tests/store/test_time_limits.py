@@ -1,10 +1,14 @@
-"""Time limits of trials and of experiments: `max_trial_seconds`, `kill_trial_after_seconds`, `max_seconds`."""
+"""Limits in time of trials and experiments, and in GPU hours."""
+
+import pytest
 
 from service.domain.statuses import StopCause
+from service.errors import WrongState
 from service.operations.attempts.claim import ask
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import enforce_time_limits
+from service.operations.experiments.change import change
 from service.operations.experiments.control import stop
 from service.operations.experiments.create import create_experiment
 from service.runtime.context import Context
@@ -126,3 +130,40 @@ def test_an_experiment_over_its_time_limit_ends(context: Context) -> None:
     with context.database.read() as session:
         experiment = session.get_one(ExperimentRow, held.experiment_id)
         assert (experiment.status, experiment.end_reason) == ("completed", "max_seconds")
+
+
+def test_an_experiment_over_its_gpu_hours_ends_and_goes_on_with_more(context: Context) -> None:
+    scaling = {"num_workers": 2, "resources_per_worker": {"GPU": 0.5}}
+    trainer = {"kind": "external", "scaling": scaling}
+    held = an_assignment(context, trainer=trainer, limits={"max_trials": 9, "parallelism": 2, "max_gpu_hours": 2})
+    let_pass(context, 3600)
+    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.COMPLETED))
+    first, second = (ask(context, held.experiment_id, None) for _ in range(2))
+    assert first
+    assert second
+    let_pass(context, 1799)
+    assert enforce_time_limits(context) == 0
+    let_pass(context, 1)
+    enforce_time_limits(context)
+    for one in (first, second):
+        assert take_heartbeat(context, one.trial, one.lease.token).decision is Decision.STOP
+        finish(context, one.trial, one.lease.token, Finish(outcome=Outcome.STOPPED))
+    with context.database.read() as session:
+        experiment = session.get_one(ExperimentRow, held.experiment_id)
+        assert (experiment.status, experiment.end_reason) == ("completed", "max_gpu_hours")
+        assert experiment.end_detail == "the trials had held GPUs for 2.00 hours (limits.max_gpu_hours is 2)"
+    with pytest.raises(WrongState, match="would end again immediately: max_gpu_hours"):
+        change(context, held.experiment_id, {"limits": {"max_gpu_hours": 1.9}})
+    assert change(context, held.experiment_id, {"limits": {"max_gpu_hours": 2.1}}).status == "running"
+    assert ask(context, held.experiment_id, None)
+
+
+def test_an_attempt_that_passes_the_gpu_hours_by_its_end_ends_the_experiment(context: Context) -> None:
+    scaling = {"num_workers": 1, "use_gpu": True}
+    held = an_assignment(
+        context, trainer={"kind": "external", "scaling": scaling}, limits={"max_trials": 9, "max_gpu_hours": 1}
+    )
+    let_pass(context, 3601)
+    finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.COMPLETED))
+    with context.database.read() as session:
+        assert session.get_one(ExperimentRow, held.experiment_id).end_reason == "max_gpu_hours"

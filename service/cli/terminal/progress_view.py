@@ -75,7 +75,8 @@ def summary(experiment: Json, progress: TrialProgress) -> list[tuple[str, str]]:
         rows.append(("confirmed", progress.verdict))
     rows.extend(_saved_rows(progress))
     if experiment.get("cost"):
-        rows.append(("cost", cost_summary.summary(experiment["cost"])))
+        limits = experiment["spec"]["limits"]
+        rows.append(("cost", cost_summary.summary(experiment["cost"], limits.get("max_gpu_hours"))))
     return rows
 
 

@@ -47,7 +47,7 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
     if one.get("best"):
         yield "best", f"{_best(one)} by trial {one['best']['number']}: {escape(parameters(one['best']['params']))}"
     if one.get("cost"):
-        yield "cost", cost_summary.summary(one["cost"])
+        yield "cost", cost_summary.summary(one["cost"], one["spec"]["limits"].get("max_gpu_hours"))
     if one.get("mlflow_url"):
         yield "MLflow", escape(one["mlflow_url"])
     if one.get("mlflow_error"):

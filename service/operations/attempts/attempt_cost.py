@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from service.domain.cost import AttemptTimes, Cost
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.trial_time import function_began_at
+from service.store.attempts import worker_count
 from service.store.json_of_other_versions import stored
 from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow
@@ -13,8 +14,8 @@ from trainer.wire import PhaseSeconds, Scaling
 
 def cost_of(attempt: AttemptRow, scaling: Scaling, now: datetime) -> Cost:
     """Of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
-    workers = attempt.world_size or scaling.num_workers
-    return _times(attempt, attempt.ended_at or now).cost(workers, scaling.worker.get("GPU", 0.0))
+    times = _times(attempt, attempt.ended_at or now)
+    return times.cost(worker_count(attempt, scaling), scaling.worker.get("GPU", 0.0))
 
 
 def note_phases(leased: LeasedAttempt, phases: PhaseSeconds | None) -> None:

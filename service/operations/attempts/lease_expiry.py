@@ -19,6 +19,7 @@ from service.operations.attempts.attempt_end import end_as_lost, revoke_lease
 from service.operations.attempts.leases import LeasedAttempt, lock_attempt
 from service.operations.attempts.trial_time import OutOfTime, function_began_at, out_of_time
 from service.operations.experiments.experiment_end import advance_experiment
+from service.operations.experiments.gpu_hours import gpu_hours
 from service.operations.transitions import request_stop
 from service.runtime.caches.experiment_caches import readable, spec_of
 from service.runtime.collected_errors import sum_of_all
@@ -162,7 +163,7 @@ def _enforce(
 ) -> int:
     spec = spec_of(row)
     overdue = [a.id for a in living if _overdue(spec, a, now, reachability.since) is not None]
-    expired = _is_out_of_time(spec, row, now)
+    expired = may_run_trials(row) and _has_passed_limit(spec, row, living, now)
     if expired:
         with context.database.write() as session:
             experiment = lock_experiment(session, row.id)
@@ -171,10 +172,14 @@ def _enforce(
     return sum(_end_overdue(context, attempt_id, reachability) for attempt_id in overdue) + expired
 
 
-def _is_out_of_time(spec: ExperimentSpec, experiment: ExperimentRow, now: datetime) -> bool:
-    limit = spec.limits.max_seconds
-    elapsed = (now - experiment.created_at).total_seconds()
-    return limit is not None and elapsed >= limit and may_run_trials(experiment)
+def _has_passed_limit(
+    spec: ExperimentSpec, experiment: ExperimentRow, living: Sequence[AttemptRow], now: datetime
+) -> bool:
+    """Whether a limit of the whole experiment, in time or in GPU hours, has been passed."""
+    limits, elapsed = spec.limits, (now - experiment.created_at).total_seconds()
+    if limits.max_seconds is not None and elapsed >= limits.max_seconds:
+        return True
+    return limits.max_gpu_hours is not None and gpu_hours(experiment, spec, living, now) >= limits.max_gpu_hours
 
 
 def _overdue(

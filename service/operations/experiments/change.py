@@ -37,6 +37,7 @@ AFTER_THE_END = {"tags", "priority", "checkpoints"}
 FIELDS_THAT_REVIVE: dict[str | None, tuple[str, ...]] = {
     EndReason.MAX_TRIALS: ("limits.max_trials",),
     EndReason.MAX_SECONDS: ("limits.max_seconds",),
+    EndReason.MAX_GPU_HOURS: ("limits.max_gpu_hours",),
     EndReason.TARGET_REACHED: ("objectives",),
     EndReason.NO_IMPROVEMENT: ("limits.no_improvement",),
     EndReason.TOO_MANY_FAILURES: ("failures.max_failed_trials", "limits.max_trials"),

@@ -13,8 +13,9 @@ from service.domain.improvement import describe_stagnation
 from service.domain.repeated_failure import FAILURES_TO_GIVE_UP, RepeatedFailure, repeated_failure
 from service.domain.retry_policy import never_started
 from service.domain.statuses import TrialStatus
+from service.operations.experiments.gpu_hours import gpu_hours
 from service.specification.models import ExperimentSpec
-from service.store.attempts import first_failures
+from service.store.attempts import first_failures, living_attempts
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.confirmations import confirmations_of
 from service.store.trials.ended_trials import best_end_before, have_run_to_their_ends, newest_ends
@@ -41,10 +42,13 @@ class ReachedEnd:
 
 def find_end(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> ReachedEnd | None:
     """Why no further trial should start; None while the experiment has more to do."""
-    progress = _progress(session, experiment, now)
+    progress = _progress(session, experiment, spec, now)
     confirmation_count = experiment.trial_count - progress.created
     limits = Limits(
-        spec.max_search_trials - confirmation_count, spec.limits.max_seconds, spec.failures.max_failed_trials
+        max_trials=spec.max_search_trials - confirmation_count,
+        max_seconds=spec.limits.max_seconds,
+        max_gpu_hours=spec.limits.max_gpu_hours,
+        max_failed_trials=spec.failures.max_failed_trials,
     )
     reason = reason_to_end(limits, progress)
     match reason:
@@ -54,6 +58,10 @@ def find_end(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, 
             limit = spec.limits.max_seconds or 0
             ran = f"the experiment had run for {progress.elapsed_seconds:.0f} s"
             return ReachedEnd(reason, f"{ran} (limits.max_seconds is {limit:g})")
+        case EndReason.MAX_GPU_HOURS:
+            limit = spec.limits.max_gpu_hours or 0
+            held = f"the trials had held GPUs for {progress.gpu_hours:.2f} hours"
+            return ReachedEnd(reason, f"{held} (limits.max_gpu_hours is {limit:g})")
         case None:
             stagnation = _stagnation(session, experiment, spec)
             return ReachedEnd(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
@@ -70,7 +78,7 @@ def _ended_trials(spec: ExperimentSpec, count: int) -> str:
     return f"{trials} of the search {have} ended ({limit}, {kept})"
 
 
-def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Progress:
+def _progress(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> Progress:
     """Of the search: without confirmations. Counts only live and failed trials: the others may be thousands."""
     confirmations = confirmations_of(session, [experiment.id]) if experiment.spec.get("confirm") else []
     counts = counts_by_status(session, experiment.id, _COUNTED)
@@ -90,8 +98,15 @@ def _progress(session: Session, experiment: ExperimentRow, now: datetime) -> Pro
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
         repeated_failure=repeated_failure([*failures.values()]),
         elapsed_seconds=(now - experiment.created_at).total_seconds(),
+        gpu_hours=_gpu_hours(session, experiment, spec, now),
         is_space_exhausted=experiment.end_reason == EndReason.SPACE_EXHAUSTED,
     )
+
+
+def _gpu_hours(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> float:
+    if spec.limits.max_gpu_hours is None:
+        return 0.0
+    return gpu_hours(experiment, spec, living_attempts(session, [experiment.id]), now)
 
 
 def _have_succeeded() -> ColumnElement[bool]:

@@ -62,3 +62,8 @@ def test_a_stored_cost_is_read_again_also_with_fields_of_a_later_version() -> No
 )
 def test_a_cost_in_words_has_its_largest_phase_first(cost: dict[str, float | None], words: str) -> None:
     assert summary(cost) == words
+
+
+def test_gpu_hours_are_shown_beside_their_limit() -> None:
+    cost = {"training_seconds": 1800.0, "worker_seconds": 1800.0, "gpu_seconds": 1800.0}
+    assert summary(cost, max_gpu_hours=40) == "30 worker-minutes, 0.5 of 40 GPU-hours: training 100 %"

@@ -62,6 +62,8 @@ def test_a_command_can_name_the_seed() -> None:
         parse_spec(a_spec(trainer=COMMAND))
 
 
-def test_a_limit_in_seconds_is_a_warning() -> None:
-    [warning] = parse_spec(a_spec_with(limits={"max_trials": 10, "max_seconds": 60})).warnings
-    assert warning.where == "limits.max_seconds"
+@pytest.mark.parametrize("limit", ["max_seconds", "max_gpu_hours"])
+def test_a_limit_of_the_whole_experiment_is_a_warning(limit: str) -> None:
+    trainer = {"kind": "external", "scaling": {"use_gpu": True}}
+    [warning] = parse_spec(a_spec_with(trainer=trainer, limits={"max_trials": 10, limit: 60})).warnings
+    assert warning.where == f"limits.{limit}"

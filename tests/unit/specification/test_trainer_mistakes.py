@@ -233,3 +233,13 @@ def test_an_entrypoint_names_a_module_and_not_a_file(trainer: dict[str, Any], pa
 def test_an_entrypoint_with_a_path_is_answered_with_the_module(entrypoint: str) -> None:
     found = mistakes({"entrypoint": entrypoint})
     assert found == {"trainer.entrypoint": "names a file, not a module: write src.train:train_fn"}
+
+
+def test_a_limit_in_gpu_hours_is_for_trials_that_reserve_gpus() -> None:
+    def parse(**scaling: Any) -> None:
+        parse_spec(a_spec(trainer={"kind": "external", "scaling": scaling}, limits={"max_gpu_hours": 10}))
+
+    parse(use_gpu=True)
+    parse(resources_per_worker={"GPU": 0.5})
+    with pytest.raises(Invalid, match=r"limits.max_gpu_hours: counts the GPUs that trials reserve, and these reserve"):
+        parse()
