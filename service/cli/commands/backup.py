@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.serve import PANEL
+from service.cli.database_lock import DatabaseInUse, database_lock
 from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir
 from service.cli.terminal import console
 from service.clock import utc_now
@@ -44,13 +45,15 @@ def restore(
     file: Annotated[Path, typer.Argument(help="A file that `paceline backup` has written.")],
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Fill an empty database and data directory from a backup. Then start the service as usual."""
+    """Fill an empty database and data directory from a backup, or neither. Then start the service as usual."""
     from service.backup.backup_file import restore as restore_backup  # noqa: PLC0415
     from service.backup.failure import BackupFailed  # noqa: PLC0415
 
+    settings = _settings(data_dir)
     try:
-        manifest = restore_backup(_settings(data_dir), file.absolute())
-    except (BackupFailed, OSError) as error:
+        with _ended_by_signals(), database_lock(settings.database_url):
+            manifest = restore_backup(settings, file.absolute())
+    except (BackupFailed, DatabaseInUse, OSError) as error:
         console.fail([str(error)], console.EXIT_FAILED)
     typer.echo(
         f"Restored the backup of {manifest.created_at}. Start the service as before (paceline up or serve): what ran at"
@@ -62,7 +65,7 @@ def restore(
 def _ended_by_signals() -> Iterator[None]:
     """SIGTERM, and SIGHUP of a terminal that closes, raise SystemExit in the block.
 
-    So it leaves no copy of the database behind. `nohup` has SIGHUP ignored, and it stays so.
+    So it removes its temporary files. `nohup` has SIGHUP ignored, and it stays so.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     handled = [number for number in before if number == signal.SIGTERM or before[number] != signal.SIG_IGN]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from service.cli.database_lock import database_lock
 from service.cli.upgraded_database import upgraded_database
 from service.settings import LEASE_KEY_FILE, Settings
 from service.stack.ports import free_port
@@ -24,9 +25,9 @@ import os, shutil, signal, sys
 from service.backup import backup_file
 from service.cli.main import main
 
-def copy(database, target):
+def copy(*arguments):
     os.kill(os.getpid(), number)
-    copy_database(database, target)
+    copies(*arguments)
 
 def remove(*arguments, **options):
     os.kill(os.getpid(), number)  # again, as a closing terminal does
@@ -35,7 +36,9 @@ def remove(*arguments, **options):
 number, before = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 signal.signal(number, before)
 rmtree, shutil.rmtree = shutil.rmtree, remove
-copy_database, backup_file.copy_database = backup_file.copy_database, copy
+name = {"backup": "copy_database", "restore": "fill_database"}[sys.argv[1]]
+copies = getattr(backup_file, name)
+setattr(backup_file, name, copy)
 main()
 """
 
@@ -134,9 +137,9 @@ def test_a_backup_succeeds_where_a_directory_cannot_be_synced(
     assert (ended.code, ended.err) == (0, "")
 
 
-def signalled(data: Path, file: Path, number: signal.Signals, before: signal.Handlers) -> int:
-    """The exit code of a backup to the file that gets the signal, which had this handler when it began."""
-    arguments = [str(int(number)), str(int(before)), "backup", str(file), "--data-dir", str(data)]
+def signalled(data: Path, file: Path, number: signal.Signals, before: signal.Handlers, command: str = "backup") -> int:
+    """The exit code of a backup to the file, or a restore of it, that gets the signal; `before`: its handler of it."""
+    arguments = [str(int(number)), str(int(before)), command, str(file), "--data-dir", str(data)]
     return subprocess.run([sys.executable, "-c", SIGNALLED_WHILE_IT_COPIES, *arguments], check=False).returncode
 
 
@@ -145,6 +148,27 @@ def test_a_backup_that_is_ended_leaves_nothing(data: Path, tmp_path: Path, numbe
     file = tmp_path / "backups" / "a.tar.gz"
     assert signalled(data, file, number, signal.SIG_DFL) == 128 + number
     assert list(file.parent.iterdir()) == []
+
+
+def test_a_restore_that_is_ended_changes_nothing_and_can_be_repeated(run: Run, data: Path, tmp_path: Path) -> None:
+    file, restored = tmp_path / "a.tar.gz", tmp_path / "restored"
+    assert run("backup", str(file), "--data-dir", str(data)).code == 0
+    assert signalled(restored, file, signal.SIGTERM, signal.SIG_DFL, "restore") == 128 + signal.SIGTERM
+    assert not (restored / LEASE_KEY_FILE).exists()
+    assert not any(one.is_dir() for one in restored.iterdir())
+    assert run("restore", str(file), "--data-dir", str(restored)).code == 0
+    assert (restored / LEASE_KEY_FILE).exists()
+
+
+def test_a_database_that_a_service_uses_is_not_restored_into(run: Run, data: Path, tmp_path: Path) -> None:
+    file, restored = tmp_path / "a.tar.gz", tmp_path / "restored"
+    assert run("backup", str(file), "--data-dir", str(data)).code == 0
+    restored.mkdir()
+    settings = Settings.from_env({"PACELINE_DATA_DIR": str(restored)})
+    with database_lock(settings.database_url):
+        ended = run("restore", str(file), "--data-dir", str(restored))
+    assert ended.code == 1
+    assert "another service process uses the database" in ended.err
 
 
 @pytest.mark.slow
