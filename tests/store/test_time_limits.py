@@ -151,7 +151,7 @@ def test_an_experiment_over_its_gpu_hours_ends_and_goes_on_with_more(context: Co
     with context.database.read() as session:
         experiment = session.get_one(ExperimentRow, held.experiment_id)
         assert (experiment.status, experiment.end_reason) == ("completed", "max_gpu_hours")
-        assert experiment.end_detail == "the trials had held GPUs for 2.00 hours (limits.max_gpu_hours is 2)"
+        assert experiment.end_detail == "the trials had held GPUs for 2 hours (limits.max_gpu_hours is 2)"
     with pytest.raises(WrongState, match="would end again immediately: max_gpu_hours"):
         change(context, held.experiment_id, {"limits": {"max_gpu_hours": 1.9}})
     assert change(context, held.experiment_id, {"limits": {"max_gpu_hours": 2.1}}).status == "running"

@@ -60,7 +60,7 @@ def find_end(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, 
             return ReachedEnd(reason, f"{ran} (limits.max_seconds is {limit:g})")
         case EndReason.MAX_GPU_HOURS:
             limit = spec.limits.max_gpu_hours or 0
-            held = f"the trials had held GPUs for {progress.gpu_hours:.2f} hours"
+            held = f"the trials had held GPUs for {progress.gpu_hours:.4g} hours"
             return ReachedEnd(reason, f"{held} (limits.max_gpu_hours is {limit:g})")
         case None:
             stagnation = _stagnation(session, experiment, spec)
