@@ -23,7 +23,8 @@ RUN python images/requirements.py service > service.txt \
     && find /opt/venv \( -path '*/pyarrow/include' -o -path '*/pyarrow/tests' -o -path '*/pandas/tests' \) -prune -exec rm -r {} +
 
 FROM base AS wheel
-RUN pip install 'setuptools>=77'
+COPY constraints.txt ./
+RUN pip install --constraint constraints.txt setuptools
 COPY . .
 # The README is the package's description. It is not copied, so that a change of it does not rebuild this layer.
 RUN touch README.md && pip wheel --no-deps --no-build-isolation --wheel-dir /dist .

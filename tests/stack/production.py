@@ -10,7 +10,7 @@ STORAGE = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
 }
-PASSWORD = {"POSTGRES_PASSWORD": "of-the-tests"}
+ACCESS = {"POSTGRES_PASSWORD": "of-the-tests", "PACELINE_INSECURE": "1"}
 LEASE_SECONDS = 10
 MANY = 1000
 """More trials than an experiment has when the faults are over."""
@@ -19,4 +19,4 @@ MANY = 1000
 def production() -> Compose:
     """With one CPU on each worker, the two workers of each trial of digits are on different nodes."""
     workers = {"RAY_WORKER_CPUS": "1", "RAY_WORKER_MEMORY": "4g"}
-    return Compose(FILES, {**HELPERS, **STORAGE, **PASSWORD, **workers}, SERVERS)
+    return Compose(FILES, {**HELPERS, **STORAGE, **ACCESS, **workers}, SERVERS)
