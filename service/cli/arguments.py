@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,33 @@ def merge_patch(settings: Sequence[str], example: str = "limits.max_trials=64") 
             parent = parent[name]
         parent[field] = _value(text)
     return patch
+
+
+def patched(document: Any, patch: Any) -> Any:
+    """Return the document with the merge patch applied (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(document) if isinstance(document, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = patched(result.get(name), value)
+    return result
+
+
+def fields_of(patch: dict[str, Any], parents: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The names that lead to each of a patch's innermost fields, from the outermost on."""
+    for name, value in patch.items():
+        if isinstance(value, dict) and value:
+            yield from fields_of(value, (*parents, name))
+        else:
+            yield (*parents, name)
+
+
+def path_text(names: Sequence[str]) -> str:
+    """The path as `merge_patch` reads it."""
+    return ".".join(f'"{name}"' if "." in name else name for name in names)
 
 
 def read_document(argument: str) -> bytes:

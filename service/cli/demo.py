@@ -15,7 +15,7 @@ from rich.console import Console
 from service import private_files
 from service.cli.client import Client
 from service.cli.shared_options import access_token
-from service.cli.submission import submit, unused_name
+from service.cli.submission import Changes, submit, unused_name
 from service.cli.terminal.watch import watch_experiment
 from service.module_command import module_command
 from service.stack.options import HOST
@@ -46,7 +46,7 @@ def run(data_dir: Path, port: int, mlflow_port: int, console: Console, *, keep: 
     ):
         name = unused_name(client, "digits")
         console.print(f"Submitting {SPEC} as {name} …\n", highlight=False)
-        submit(client, SPEC, code=None, name=name)
+        submit(client, SPEC, changes=Changes(name=name))
         ended = watch_experiment(client, name, console, OUTAGE_SECONDS)
         if keep:
             console.print(f"\nThe stack is still running. To stop it: kill {state['pid']}", highlight=False)

@@ -3,10 +3,12 @@
 import json
 import re
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from service.cli.answers import Refused
+from service.cli.arguments import patched
 from service.cli.client import Client
 from service.cli.code_archive import (
     files_from_elsewhere,
@@ -22,16 +24,39 @@ TOO_LARGE = 413
 _SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
 
 
-def submit(client: Client, spec_file: Path, code: Path | None, name: str | None) -> dict[str, Any]:
-    """Send the spec, under `name` if one is given, with `code` or else the spec's folder.
+@dataclass(frozen=True)
+class Changes:
+    """What a submission changes of the spec in the file.
+
+    `patch`: a merge patch; `name`: another name; `makes_unique`: -2, -3, … is added to a name that is taken.
+    """
+
+    patch: dict[str, Any] = field(default_factory=dict)
+    name: str | None = None
+    makes_unique: bool = False
+
+    def of(self, client: Client, spec: dict[str, Any]) -> dict[str, Any]:
+        changed: dict[str, Any] = patched(spec, self.patch)
+        if self.name is not None:
+            changed["name"] = self.name
+        if self.makes_unique and isinstance(changed.get("name"), str):
+            changed["name"] = unused_name(client, changed["name"])
+        return changed
+
+
+UNCHANGED = Changes()
+
+
+def submit(client: Client, spec_file: Path, code: Path | None = None, changes: Changes = UNCHANGED) -> dict[str, Any]:
+    """Send the spec of the file with the changes, and `code` or else the spec's folder.
 
     The service checks the spec. What is left out of the code, or comes from elsewhere, is among the warnings. Raises
     CannotPack, and Refused with hints for what the user can correct here.
     """
     content = spec_file.read_bytes()
     spec = _parsed(content)
-    if name is not None and spec:
-        content = json.dumps(spec | {"name": name}).encode()
+    if spec and (changed := changes.of(client, spec)) != spec:
+        spec, content = changed, json.dumps(changed).encode()
     code = code or _code_beside(spec, spec_file)
     warnings = _links_in(code) if code else _why_no_code(spec, spec_file)
     try:
@@ -102,7 +127,7 @@ def _hints(client: Client, refused: Refused, spec_file: Path, code: Path | None)
     if refused.type == "name-taken" and (taken := refused.problem.get("name")):
         free = unused_name(client, taken)
         return [
-            f"to submit it under another name: paceline submit {spec_file} --name {free}",
+            f"to submit it under another name: paceline submit {spec_file} --name {free}, or --unique for a free one",
             f"to delete the earlier one, once it has ended: paceline delete {taken}",
         ]
     if refused.status == TOO_LARGE and code and code.is_dir():

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.serve import PANEL
-from service.cli.database_lock import DatabaseInUse, database_lock
 from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir
 from service.cli.terminal import console
 from service.clock import utc_now
@@ -48,6 +47,7 @@ def restore(
     """Fill an empty database and data directory from a backup, or neither. Then start the service as usual."""
     from service.backup.backup_file import restore as restore_backup  # noqa: PLC0415
     from service.backup.failure import BackupFailed  # noqa: PLC0415
+    from service.cli.database_lock import DatabaseInUse, database_lock  # noqa: PLC0415
 
     settings = _settings(data_dir)
     try:

@@ -1,9 +1,12 @@
 """Commands that act on a live experiment: pause, resume, stop, cancel, change, delete."""
 
+import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from search.numbers_in_messages import counted
 from service.cli import arguments
@@ -78,7 +81,9 @@ def change(
         before = client.experiment(experiment)
         changed = client.change(experiment, patch)
     what = "is changed" if changed["spec"] != before["spec"] else "has these values already"
-    console.print_result(changed, f"{changed['name']} {what}; it is {changed['status']}.", as_json=as_json)
+    lines = [f"{changed['name']} {what}; it is {changed['status']}."]
+    lines += [_field_text(changed["spec"], names) for names in arguments.fields_of(patch)]
+    console.print_result(changed, "\n".join(lines), as_json=as_json)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -102,6 +107,14 @@ def delete(
             typer.confirm(f"Delete {found['name']} with {what}?", abort=True)
         client.delete(found["id"], keep_checkpoints=keep_checkpoints)
     console.out.print(f"{found['name']} is deleted; the name is free again.", highlight=False)
+
+
+def _field_text(spec: dict[str, Any], names: Sequence[str]) -> str:
+    """The value that a field has now: a default, where null removed the field."""
+    value: Any = spec
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return escape(f"{arguments.path_text(names)}: {json.dumps(value)}")
 
 
 def _end_of(target: dict[str, Any], name: str, happening: str) -> str:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from search.numbers_in_messages import counted
-from service.cli import submission
+from service.cli import arguments, submission
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
@@ -22,7 +22,8 @@ app = typer.Typer()
 @app.command(
     rich_help_panel=PANEL,
     epilog="Examples:\n\npaceline submit examples/digits/experiment.yaml --watch\n\n"
-    "paceline submit experiment.yaml --code train.py --name second-try",
+    "paceline submit experiment.yaml --code train.py --name second-try\n\n"
+    "paceline submit experiment.yaml --unique --set limits.max_trials=1 --set config.epochs=2",
 )
 def submit(
     spec: Annotated[Path, typer.Argument(help="The experiment's spec: YAML or JSON.", exists=True, dir_okay=False)],
@@ -36,13 +37,23 @@ def submit(
     name: Annotated[
         str | None, typer.Option(help="Name of the experiment.", show_default="the name in the spec")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="FIELD=VALUE, with the value in JSON, instead of what the spec has; null removes the field."
+        ),
+    ] = None,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="Add -2, -3, … to the name if an experiment has it already.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the experiment until it ends.")] = False,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Submit an experiment, with its code: the spec's folder, if the entrypoint or a file of the command is in it."""
+    changes = submission.Changes(arguments.merge_patch(settings or []), name, unique)
     with connect(url) as client:
-        created = submission.submit(client, spec, code, name)
+        created = submission.submit(client, spec, code, changes)
         console.print_warnings(created.get("warnings", ()))
         if as_json or not watch:
             console.print_result(created, _submitted(created), as_json=as_json)

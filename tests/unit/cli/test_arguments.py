@@ -1,9 +1,13 @@
 """Arguments of the command line as documents of the API."""
 
+from typing import Any
+
 import pytest
 import typer
+from hypothesis import given
+from hypothesis import strategies as st
 
-from service.cli.arguments import BadArgument, merge_patch
+from service.cli.arguments import BadArgument, fields_of, merge_patch, patched, path_text
 from service.cli.shared_options import access_token
 
 
@@ -66,3 +70,31 @@ def test_names_with_dots_are_quoted() -> None:
 def test_a_path_without_a_name_is_refused(path: str) -> None:
     with pytest.raises(BadArgument, match="must name a field"):
         merge_patch([f"{path}=1"])
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.lists(st.integers()),
+        lambda inner: st.dictionaries(st.sampled_from("abc"), inner),
+    ).filter(lambda one: isinstance(one, dict)),
+    st.dictionaries(st.sampled_from("abc"), st.integers() | st.dictionaries(st.sampled_from("abc"), st.integers())),
+)
+def test_a_patched_document_has_the_values_of_the_patch_and_else_its_own(
+    patch: dict[str, Any], document: dict[str, Any]
+) -> None:
+    result = patched(document, patch)
+    for names in fields_of(patch):
+        found, wanted = result, patch
+        for name in names[:-1]:
+            found, wanted = found[name], wanted[name]
+        if wanted[names[-1]] is None:
+            assert names[-1] not in found
+        elif wanted[names[-1]] != {}:
+            assert found[names[-1]] == wanted[names[-1]]
+    assert all(result[name] == value for name, value in document.items() if name not in patch)
+    assert patched(result, patch) == result
+
+
+def test_a_path_is_written_as_it_is_read() -> None:
+    names = next(fields_of(merge_patch(['space."model.lr".high=1'])))
+    assert (names, path_text(names)) == (("space", "model.lr", "high"), 'space."model.lr".high')

@@ -175,11 +175,14 @@ def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url
     finish_one(url, str(experiment["name"]), {"outcome": "completed"})
     assert httpx.get(f"{url}/v1/experiments/{experiment['name']}").json()["status"] == "completed"
     changed = run("change", str(experiment["name"]), "--set", "limits.max_trials=2", "--set", "tags.team=vision")
-    assert (changed.code, changed.out) == (0, f"{experiment['name']} is changed; it is running.\n")
+    values = 'limits.max_trials: 2\ntags.team: "vision"\n'
+    assert (changed.code, changed.out) == (0, f"{experiment['name']} is changed; it is running.\n{values}")
     spec = httpx.get(f"{url}/v1/experiments/{experiment['name']}").json()["spec"]
     assert (spec["limits"]["max_trials"], spec["tags"]) == (2, {"team": "vision"})
     repeated = run("change", str(experiment["name"]), "--set", "limits.max_trials=2")
-    assert repeated.out == f"{experiment['name']} has these values already; it is running.\n"
+    assert repeated.out == f"{experiment['name']} has these values already; it is running.\nlimits.max_trials: 2\n"
+    removed = run("change", str(experiment["name"]), "--set", "limits.max_trials=null", "--set", "tags.team=null")
+    assert removed.out.splitlines()[1:] == ["limits.max_trials: 100", "tags.team: null"]
 
 
 def test_a_refused_change_names_each_mistake(run: Run, project: Path) -> None:

@@ -59,6 +59,22 @@ def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, ur
     assert package.content == (project / "train.py").read_bytes()
 
 
+def test_fields_of_the_spec_are_replaced_for_one_submission(run: Run, project: Path) -> None:
+    settings = ("--set", "limits.max_trials=1", "--set", 'tags={"of": "a try"}', "--set", "limits.parallelism=null")
+    spec: Any = submitted(run, project, *settings)["spec"]
+    assert (spec["limits"]["max_trials"], spec["tags"], spec["limits"]["parallelism"]) == (1, {"of": "a try"}, 1)
+    refused = run("submit", str(project / "experiment.yaml"), "--set", "limits.max_trials=0")
+    assert (refused.code, "limits.max_trials" in refused.err) == (2, True)
+    refused = run("submit", str(project / "experiment.yaml"), "--set", "limits.max_trials")
+    assert "--set must be FIELD=VALUE" in refused.err
+
+
+def test_the_same_file_can_be_submitted_again_under_the_next_free_name(run: Run, project: Path) -> None:
+    name = f"again-{time.monotonic_ns()}"
+    names = [submitted(run, project, "--name", name, "--unique")["name"] for _ in range(3)]
+    assert names == [name, f"{name}-2", f"{name}-3"]
+
+
 def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None:
     spec = SPEC | {
         "name": f"warned-{time.monotonic_ns()}",
