@@ -20,6 +20,7 @@ from service.api import (
     docs,
     event_files,
     events,
+    experiment_reports,
     experiments,
     health,
     importance,
@@ -56,7 +57,18 @@ from service.runtime.events.event_feeds import EventFeeds
 from service.settings import Settings
 from trainer.traces import tracing
 
-BY_METHOD = (experiments, best, importance, events, trials, trial_history, checkpoints, event_files, logs)
+BY_METHOD = (
+    experiments,
+    best,
+    importance,
+    events,
+    trials,
+    experiment_reports,
+    trial_history,
+    checkpoints,
+    event_files,
+    logs,
+)
 """A GET needs the role `read`, any other call `write`."""
 FOR_READERS = (replay, spaces, metrics, docs)
 """Every call needs the role `read`, a POST too: it computes, and changes nothing."""

@@ -19,25 +19,27 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uf
 
 
 def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
-    """One line per trial, with objectives, constraints and parameters; a missing value is an empty cell.
+    """One line per trial, with objectives, constraints, parameters and cost; a missing value is an empty cell.
 
     A metric with the name of a column of the trial is `metrics.NAME`, a parameter with that of another column
     `params.NAME`.
     """
+    confirmed = ["confirms", "seed"] if experiment.spec.get("confirm") else []
     params = sorted({name for trial in trials for name in trial.params})
     limited = [name for name in constraint_names(experiment) if name not in objective_names(experiment)]
     feasible = ["feasible"] if constraint_names(experiment) else []
     text = io.StringIO()
     writer = csv.writer(text)
     times = ["started_at", "ended_at"]
-    own = ["number", "id", "status", "feasible", "step", "reason", *times, "checkpoint"]
+    more = [*confirmed, "source", "failure_kind", "attempt_count", "worker_seconds", "gpu_seconds"]
+    own = ["number", "id", "status", "feasible", "step", "reason", *times, "checkpoint", *more]
     measured = _unlike(own, [*objective_names(experiment), *limited], "metrics")
     named = _unlike([*own, *measured], params, "params")
-    header = ["number", "id", "status", *measured, *feasible, "step", *named, "reason", *times, "checkpoint"]
-    writer.writerow(map(_harmless, header))
+    header = ["number", "id", "status", *measured, *feasible, "step", *named, "reason", *times, "checkpoint", *more]
+    writer.writerow(map(harmless, header))
     for trial in trials:
         writer.writerow(
-            _harmless(cell)
+            harmless(cell)
             for cell in [
                 trial.number,
                 trial.id,
@@ -50,6 +52,12 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
                 trial.reason,
                 *_times(trial),
                 trial.checkpoint.uri if trial.checkpoint else None,
+                *(getattr(trial, name) for name in confirmed),
+                trial.source,
+                trial.failure_kind,
+                trial.attempt_count,
+                trial.cost.worker_seconds if trial.cost else None,
+                trial.cost.gpu_seconds if trial.cost else None,
             ]
         )
     return text.getvalue()
@@ -60,7 +68,7 @@ def _unlike(others: Sequence[str], names: Sequence[str], kind: str) -> list[str]
     return [f"{kind}.{name}" if name in others else name for name in names]
 
 
-def _harmless(cell: Any) -> Any:
+def harmless(cell: Any) -> Any:
     """Return the cell so that no spreadsheet takes it for a formula."""
     if not isinstance(cell, str) or not cell.startswith(FORMULA_STARTS):
         return cell

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, UnaryExpression, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, UnaryExpression, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
@@ -172,6 +172,18 @@ def _first(session: Session, query: Select[TrialRow], limit: int) -> list[TrialR
 def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> Sequence[ReportRow]:
     query = select(ReportRow).where(ReportRow.trial_id == trial_id, ReportRow.step > after_step)
     return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()
+
+
+def reports_of_experiment(
+    session: Session, experiment_id: str, after: tuple[int, int], limit: int
+) -> list[tuple[int, ReportRow]]:
+    """With the numbers of their trials, by these and by step, those after a number and a step."""
+    number, step = after
+    is_later = or_(TrialRow.number > number, ReportRow.step > step)
+    query = select(TrialRow.number, ReportRow).join(ReportRow, ReportRow.trial_id == TrialRow.id)
+    query = query.where(TrialRow.experiment_id == experiment_id, TrialRow.number >= number, is_later)
+    rows = session.execute(query.order_by(TrialRow.number, ReportRow.step).limit(limit))
+    return [(found, row) for found, row in rows]
 
 
 def uncounted_reports_of(

@@ -215,6 +215,27 @@ def test_the_table_has_a_column_for_each_objective_and_constraint(service: Api) 
     assert [second[column] for column in ("loss", "accuracy", "size", "feasible")] == [""] * 4
 
 
+def test_the_table_has_what_each_trial_cost_and_where_its_params_came_from(service: Api) -> None:
+    name = service.create(enqueue=[{"lr": 0.5}])["name"]
+    held = service.ask(name)
+    assert held
+    held.fail()
+    [row] = csv.DictReader(io.StringIO(service.http.get(f"/v1/experiments/{name}/trials?format=csv").text))
+    assert (row["source"], row["failure_kind"], row["attempt_count"]) == ("user", "user_error", "1")
+    assert float(row["worker_seconds"]) >= 0
+    assert (row["gpu_seconds"], "seed" in row) == ("0.0", False)
+
+
+def test_the_table_tells_confirmations_from_the_trials_that_they_run_again(service: Api) -> None:
+    limits = {"max_trials": 5, "parallelism": 1}
+    name = service.create(objectives=TWO[:1], confirm={"top": 1, "seeds": 2}, limits=limits)["name"]
+    for loss in (0.5, 0.2, 0.3, 0.2, 0.2):
+        ran(service, name, loss=loss)
+    rows = list(csv.DictReader(io.StringIO(service.http.get(f"/v1/experiments/{name}/trials?format=csv").text)))
+    assert [row["confirms"] for row in rows] == ["", "", "", "1", "1"]
+    assert len({row["seed"] for row in rows[2:]}) == 3
+
+
 def test_a_spreadsheet_runs_no_cell_of_the_table(service: Api) -> None:
     harmful = ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1"]
     harmless = ["-5", "+1.5e-3", "adam", "'quoted'", "a=1"]
