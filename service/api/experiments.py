@@ -143,7 +143,7 @@ def pause_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView
 
 @router.post("/{experiment}/resume", responses=problems(NotFound, WrongState))
 def resume_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
-    """Starts trials again after a pause."""
+    """Starts trials again after a pause, or after `stop` or `cancel`: what these ended then goes on."""
     return _view(context, control.resume(context, experiment))
 
 

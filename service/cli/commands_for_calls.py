@@ -10,6 +10,7 @@ _CHANGE = re.compile(rf"PATCH /v1/experiments/{_NAME}(?: (\{{.*\}}))?")
 _COMMANDS = (
     (re.compile(rf"GET /v1/trials/{_NAME}/checkpoints\b"), r"`paceline checkpoints \1`"),
     (re.compile(rf"GET /v1/trials/{_NAME}/logs\b"), "`paceline logs TRIAL`"),
+    (re.compile(r"POST /v1/experiments/([^\s;,`/]+)/resume\b"), r"`paceline resume \1`"),
     (re.compile(r"GET /v1/experiments\b(?!/)"), "`paceline ls`"),
     (re.compile(r"GET /v1/agents\b(?!/)"), "`paceline doctor`"),
     (re.compile(r"`?POST /v1/packages\b`?"), "`paceline submit`"),

@@ -32,7 +32,10 @@ REVIVED_BY: Mapping[EndReason, str] = {
 """For each reason that a user can undo, the limit or target: when that is changed, the experiment runs again."""
 
 EXPERIMENT_REVIVALS = frozenset(REVIVED_BY)
-"""The reasons that a user can undo."""
+"""The reasons that a user can undo by a change."""
+
+REVERSIBLE_ENDS = EXPERIMENT_REVIVALS | {EndReason.USER}
+"""The reasons that a user can undo, by a change or by `resume`."""
 
 STATUS_AFTER_END: dict[EndReason, ExperimentStatus] = {
     EndReason.MAX_TRIALS: ExperimentStatus.COMPLETED,

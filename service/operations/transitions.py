@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from search.space.space import Params
-from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
+from service.domain.end_reasons import REVERSIBLE_ENDS, EndReason
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
     FAILED_BY_REPORT,
@@ -54,11 +54,11 @@ def move_experiment(
 
 
 def revive_experiment(session: Session, experiment: ExperimentRow, *, at: datetime) -> bool:
-    """Reopen an experiment after a user has moved the limit that ended it. False if its end reason is final.
+    """Reopen an experiment whose end a user takes back. False if its end reason is final.
 
     Or let its search continue, if its winners are being confirmed and it has not ended yet.
     """
-    if experiment.end_reason not in EXPERIMENT_REVIVALS:
+    if experiment.end_reason not in REVERSIBLE_ENDS:
         return False
     ended_at = experiment.ended_at.isoformat() if experiment.ended_at else None
     ended = {"ended_by": experiment.end_reason, "ended_at": ended_at}

@@ -16,7 +16,7 @@ from search.samplers.registry import OWN_SAMPLERS
 from service.app.application import create_app
 from service.cli.all_commands import app
 from service.domain import end_reasons
-from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
+from service.domain.end_reasons import REVERSIBLE_ENDS, EndReason
 from service.domain.roles import Role
 from service.domain.statuses import EXPERIMENT_MOVES, TRIAL_MOVES, TRIAL_REVIVALS, ExperimentStatus, TrialStatus
 from service.errors import ServiceError
@@ -59,7 +59,7 @@ def _moves(moves: Mapping[Status, frozenset[Status]]) -> Moves:
 
 def test_the_documented_moves_of_experiments_are_those_of_the_code() -> None:
     status_after = dict(END_REASON.findall(_page("concepts/experiments-and-trials.md")))
-    revivals = {(status_after[reason.value], ExperimentStatus.RUNNING.value) for reason in EXPERIMENT_REVIVALS}
+    revivals = {(status_after[reason.value], ExperimentStatus.RUNNING.value) for reason in REVERSIBLE_ENDS}
     documented, _ = _documented_moves()
     assert documented == _moves(EXPERIMENT_MOVES) | revivals
 

@@ -30,7 +30,7 @@ def pause(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL)
 
 @app.command(rich_help_panel=PANEL)
 def resume(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
-    """Start trials of a paused experiment again."""
+    """Start trials of a paused, stopped or cancelled experiment again."""
     with connect(url) as client:
         resumed = client.resume(experiment)
     console.print_result(resumed, f"{resumed['name']} is {resumed['status']}.", as_json=as_json)

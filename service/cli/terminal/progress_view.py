@@ -35,7 +35,9 @@ Json = dict[str, Any]
 def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
     best = _best_text(experiment, progress.metric)
     lines: list[RenderableType] = [_progress_bar(experiment, progress.finished), _counts(progress)]
-    lines.append(Text("best     ", style="bold") + plain(best or "none yet", style="green" if best else "dim"))
+    lines.append(
+        Text("best     ", style="bold") + plain(best or _why_no_best_yet(experiment), style="green" if best else "dim")
+    )
     lines += [plain(text, style="yellow") for text in _hindrances(experiment)]
     recent = (plain(f"  {sentence}", style="dim", no_wrap=True, overflow="ellipsis") for sentence in progress.recent)
     return Group(*lines, *recent)
@@ -153,6 +155,10 @@ def _best_rows(best: Json, metric: str) -> list[tuple[str, str]]:
         ("parameters", parameters(best["params"])),
         ("checkpoint", where),
     ]
+
+
+def _why_no_best_yet(experiment: Json) -> str:
+    return "none yet" if len(experiment["spec"]["objectives"]) == 1 else _why_no_best(experiment)
 
 
 def _why_no_best(experiment: Json) -> str:

@@ -13,7 +13,13 @@ from service.operations.early_stopping.rule_change import RecordedMilestones, re
 from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.confirmation import LIMIT_MOVED, due_confirmations
 from service.operations.experiments.end_check import find_end
-from service.operations.experiments.experiment_end import advance_experiment, begin_ending, check_not_ended
+from service.operations.experiments.experiment_end import (
+    advance_experiment,
+    begin_ending,
+    check_not_ended,
+    how_to_continue,
+    how_to_follow,
+)
 from service.operations.experiments.limits_after_failures import limits_after_failures
 from service.operations.spec_changes import store_spec
 from service.operations.transitions import revive_experiment, revive_trial
@@ -33,6 +39,9 @@ from service.store.trials.trials import trials_with_values
 
 AFTER_THE_END = {"tags", "priority", "checkpoints"}
 """Fields that may change after the experiment has ended, without making it run again."""
+
+LIMITS = {"limits", "failures", "objectives"}
+"""Fields with the limits and targets that end an experiment."""
 
 FIELDS_THAT_REVIVE: dict[str | None, tuple[str, ...]] = {
     EndReason.MAX_TRIALS: ("limits.max_trials",),
@@ -99,14 +108,31 @@ def _apply(
         if is_moved:
             _continue_search(session, experiment, before, after, now)
         advance_experiment(session, experiment, after, now)
-    elif not _fields(changes) <= AFTER_THE_END:
+    elif not _fields(changes) <= _free_after_the_end(experiment):
         _reopen(session, experiment, before, after, changes, now)
+
+
+def take_back_stop(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+    """Let an experiment continue that a user has stopped or cancelled.
+
+    Raises WrongState if it would end again immediately. Its limits may be changed before.
+    """
+    spec = spec_of(experiment)
+    remaining = _why_still_over(session, experiment, spec, spec, now)
+    _continue(session, experiment, spec, now, remaining)
+    advance_experiment(session, experiment, spec, now)
+
+
+def _free_after_the_end(experiment: ExperimentRow) -> set[str]:
+    """Fields that may change after the end, without making the experiment run again."""
+    return AFTER_THE_END | LIMITS if experiment.end_reason == EndReason.USER else AFTER_THE_END
 
 
 def _changeable_after_its_end(experiment: ExperimentRow) -> str:
     if experiment.end_reason in EXPERIMENT_REVIVALS:
         return "can be changed when it has ended"
-    return f"only its {', '.join(sorted(AFTER_THE_END))} can be changed, when it has ended"
+    fields = ", ".join(sorted(_free_after_the_end(experiment)))
+    return f"only its {fields} can be changed, when it has ended"
 
 
 def _fields(changes: list[Difference]) -> set[str]:
@@ -122,16 +148,26 @@ def _reopen(
     now: datetime,
 ) -> None:
     """Raises WrongState unless the change lifts the reason why the experiment ended and gives no other."""
+    if experiment.end_reason == EndReason.USER:
+        raise _still_over(experiment, f"; to change another field than these, first {how_to_continue(experiment)}")
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
-        successor = f'{{"search": {{"warm_start": ["{experiment.name}"]}}}}'
-        raise _still_over(experiment, f", which is final; a new one can learn from its trials: {successor}")
+        raise _still_over(experiment, f", which is final; {how_to_follow(experiment)}")
     remaining = _why_still_over(session, experiment, before, spec, now)
     is_moved = _is_moved(experiment, before, spec, changes)
     if not is_moved and (remaining is None or remaining.reason != experiment.end_reason):
         raise _still_over(experiment, f"; to continue it, change {REVIVED_BY[EndReason(experiment.end_reason)]}")
-    if remaining is None or (is_moved and _any_goes_on(session, experiment, remaining)):
+    if remaining is not None and not is_moved:
+        raise _ends_again(experiment, remaining)
+    _continue(session, experiment, spec, now, remaining)
+
+
+def _continue(
+    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime, remaining: _StillOver | None
+) -> None:
+    """Let an ended experiment go on with its search, or else with its winners' confirmations. Raises WrongState."""
+    if remaining is None or _any_goes_on(session, experiment, remaining):
         _go_on(session, experiment, now)
-    elif is_moved and remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
+    elif remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
         revive_experiment(session, experiment, at=now)
         begin_ending(session, experiment, remaining.reason, now, remaining.detail)
         advance_experiment(session, experiment, spec, now)
@@ -171,7 +207,7 @@ def _still_over(experiment: ExperimentRow, why: str) -> WrongState:
         f"experiment {experiment.name} is {experiment.status} ({experiment.end_reason}){why}",
         experiment_status=experiment.status,
         end_reason=experiment.end_reason,
-        allowed=sorted(AFTER_THE_END),
+        allowed=sorted(_free_after_the_end(experiment)),
     )
 
 
@@ -230,6 +266,8 @@ def _why_still_over(
 def _also(experiment: ExperimentRow, reason: EndReason) -> str:
     """Where another limit has been passed than the one that ended the experiment, both must be moved together."""
     own = EndReason(str(experiment.end_reason))
+    if own is EndReason.USER:
+        return f", then {how_to_continue(experiment)}"
     return "" if reason is own else f", together with {REVIVED_BY[own]}"
 
 

@@ -8,15 +8,18 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
+from service.domain.end_reasons import EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
+from service.operations.experiments.change import take_back_stop
 from service.operations.experiments.experiment_end import (
     advance_experiment,
     begin_ending,
+    can_be_undone,
     check_not_ended,
     how_to_continue,
+    how_to_follow,
 )
 from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.experiment_caches import spec_of
@@ -37,8 +40,11 @@ def pause(context: Context, name_or_id: str) -> ExperimentRow:
 
 
 def resume(context: Context, name_or_id: str) -> ExperimentRow:
-    """Raises NotFound, and WrongState for an experiment that has ended or is ending."""
-    return _locked(context, name_or_id, partial(_move, to=ExperimentStatus.RUNNING))
+    """Starts trials again after a pause, or after a user's stop, whose trials then go on.
+
+    Raises NotFound, and WrongState for an experiment that is ending, has ended otherwise, or would end again.
+    """
+    return _locked(context, name_or_id, _resume)
 
 
 def stop(context: Context, name_or_id: str) -> ExperimentRow:
@@ -95,15 +101,22 @@ def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: Exp
         check_not_ended(experiment, "starts no more trials")
     if experiment.status != to and not move_experiment(session, experiment, to, reason=None, at=now):
         ended = f"experiment {experiment.name} is {experiment.status}"
-        if experiment.end_reason in EXPERIMENT_REVIVALS:
+        if can_be_undone(experiment):
             message = f"{ended} ({experiment.end_reason}); to continue it, {how_to_continue(experiment)}"
         else:
-            message = f"{ended}, which is final; start a new one"
+            message = f"{ended} ({experiment.end_reason}), which is final; {how_to_follow(experiment)}"
         raise WrongState(
             message,
             experiment_status=experiment.status,
             allowed=[],
         )
+
+
+def _resume(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+    if experiment.ended_at is not None and experiment.end_reason == EndReason.USER:
+        take_back_stop(session, experiment, now)
+    else:
+        _move(session, experiment, now, to=ExperimentStatus.RUNNING)
 
 
 def _stop(session: Session, experiment: ExperimentRow, now: datetime, *, detail: str) -> None:
@@ -116,6 +129,6 @@ def _cancel(session: Session, experiment: ExperimentRow, now: datetime) -> None:
     if experiment.status not in LIVE_EXPERIMENT:
         return
     for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
-        request_stop(trial, StopCause.USER, "a user cancelled the experiment")
+        request_stop(trial, StopCause.EXPERIMENT_ENDED, "the experiment ends: a user cancelled it")
         trial.killed = True
     _stop(session, experiment, now, detail="a user cancelled it")

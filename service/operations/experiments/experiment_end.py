@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from service.domain.end_reasons import (
     CONFIRMED_ENDS,
     ENDS_THAT_LET_TRIALS_RUN,
-    EXPERIMENT_REVIVALS,
+    REVERSIBLE_ENDS,
     REVIVED_BY,
     STATUS_AFTER_END,
     EndReason,
@@ -72,10 +72,22 @@ def begin_ending(
         _dismiss_trials(session, experiment, reason, now)
 
 
+def can_be_undone(experiment: ExperimentRow) -> bool:
+    """Whether the experiment has ended in a way that a user can take back."""
+    return experiment.ended_at is not None and experiment.end_reason in REVERSIBLE_ENDS
+
+
 def how_to_continue(experiment: ExperimentRow) -> str:
-    """For an experiment whose end a user can undo, what to change."""
+    """For an experiment whose end a user can undo, the call that does it."""
+    if experiment.end_reason == EndReason.USER:
+        return f"resume it: POST /v1/experiments/{experiment.name}/resume"
     what = REVIVED_BY[EndReason(str(experiment.end_reason))]
     return f"change the limit or target that ended it ({what}): PATCH /v1/experiments/{experiment.name}"
+
+
+def how_to_follow(experiment: ExperimentRow) -> str:
+    """For an experiment whose end is final, how a new one begins with what it knows."""
+    return f'a new one can learn from its trials: {{"search": {{"warm_start": ["{experiment.name}"]}}}}'
 
 
 def check_not_ended(experiment: ExperimentRow, refusal: str) -> None:
@@ -83,8 +95,7 @@ def check_not_ended(experiment: ExperimentRow, refusal: str) -> None:
     if experiment.status in LIVE_EXPERIMENT and may_run_trials(experiment):
         return
     state = experiment.status if experiment.ended_at else "ending"
-    may_continue = experiment.ended_at is not None and experiment.end_reason in EXPERIMENT_REVIVALS
-    advice = f"; to continue it, {how_to_continue(experiment)}" if may_continue else ""
+    advice = f"; to continue it, {how_to_continue(experiment)}" if can_be_undone(experiment) else ""
     raise WrongState(
         f"experiment {experiment.name} is {state} ({experiment.end_reason}) and {refusal}{advice}",
         experiment_status=experiment.status,
@@ -109,7 +120,6 @@ def _resume_or_begin_ending(
 
 
 def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
-    cause = StopCause.USER if reason is EndReason.USER else StopCause.EXPERIMENT_ENDED
     why = experiment.end_detail or reason
     spares_confirmations = has_ended_search(experiment)
     queued, running = (
@@ -117,8 +127,8 @@ def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReas
         for status in (TrialStatus.QUEUED, TrialStatus.RUNNING)
     )
     for trial in queued:
-        trial.stop_cause = cause
+        trial.stop_cause = StopCause.EXPERIMENT_ENDED
         move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {why}", at=now)
     end_paused(session, experiment, reason, now)
     for trial in running:
-        request_stop(trial, cause, f"the experiment ends: {why}")
+        request_stop(trial, StopCause.EXPERIMENT_ENDED, f"the experiment ends: {why}")

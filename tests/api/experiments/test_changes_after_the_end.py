@@ -8,15 +8,17 @@ from tests.conftest import Api
 pytestmark = pytest.mark.slow
 
 
-def test_a_stopped_experiment_stays_stopped_and_names_the_alternative(service: Api) -> None:
-    name = service.create()["name"]
+def test_an_exhausted_experiment_stays_so_and_names_the_alternative(service: Api) -> None:
+    space = {"lr": {"type": "categorical", "choices": [0.1]}}
+    name = service.create(space=space, search={"sampler": "brute_force"})["name"]
     held = asked(service, name)
-    service.post(f"/v1/experiments/{name}/stop")
-    assert "ending (user)" in patched(service, name, 409, limits={"max_trials": 20})["detail"]
-    held.finish("stopped")
+    assert service.ask(name) is None
+    held.report(accuracy=0.5)
+    held.finish()
     problem = patched(service, name, 409, limits={"max_trials": 20})
-    assert (problem["type"], problem["experiment_status"]) == ("urn:paceline:error:wrong-state", "stopped")
+    assert (problem["type"], problem["experiment_status"]) == ("urn:paceline:error:wrong-state", "completed")
     assert "warm_start" in problem["detail"]
+    assert "warm_start" in service.post(f"/v1/experiments/{name}/resume", 409)["detail"]
     assert changes(service, name) == []
     patched(service, "nothing", 404, priority=1)
 
@@ -99,7 +101,10 @@ def test_what_can_still_be_changed_of_an_ending_experiment_is_named(service: Api
     asked(service, name)
     service.post(f"/v1/experiments/{name}/stop")
     detail = patched(service, name, 409, limits={"max_trials": 300})["detail"]
-    assert "is ending (user) and only its checkpoints, priority, tags can be changed" in detail
+    assert (
+        "is ending (user) and only its checkpoints, failures, limits, objectives, priority, tags can be changed"
+        in detail
+    )
 
 
 def stagnated(service: Api) -> str:

@@ -118,13 +118,25 @@ def test_times_are_formatted() -> None:
     assert [clock(5), clock(65), clock(3665)] == ["0:05", "1:05", "1:01:05"]
 
 
-@pytest.mark.parametrize("finished", [1, 3], ids=["fewer than planned", "more than planned"])
-def test_no_time_is_negative_although_the_services_clock_is_ahead(finished: int, progress: TrialProgress) -> None:
-    for number in range(finished):
-        progress.add(event(number + 1, "trial.failed", number=number))
-    spec = {"objectives": [{"metric": "val_accuracy"}], "limits": {"max_trials": 2}}
+def shown_live(progress: TrialProgress, metrics: list[str]) -> str:
+    """The live view of an experiment of two trials that is created far in the future."""
+    spec = {"objectives": [{"metric": metric} for metric in metrics], "limits": {"max_trials": 2}}
     experiment = {"name": "x", "status": "running", "spec": spec, "created_at": "2999-01-01T00:00:00Z"}
     console = Console(width=200)
     with console.capture() as shown:
         console.print(live_view(experiment, progress))
-    assert shown.get().partition("\n")[0].split()[-5:] == [f"{finished}/2", "0:00", "about", "0:00", "left"]
+    return shown.get()
+
+
+def test_the_live_view_says_why_there_is_no_best_trial(progress: TrialProgress) -> None:
+    assert "best     none yet" in shown_live(progress, ["val_accuracy"])
+    front = "best     paceline best x shows the Pareto front of its objectives"
+    assert front in shown_live(progress, ["val_accuracy", "latency"])
+
+
+@pytest.mark.parametrize("finished", [1, 3], ids=["fewer than planned", "more than planned"])
+def test_no_time_is_negative_although_the_services_clock_is_ahead(finished: int, progress: TrialProgress) -> None:
+    for number in range(finished):
+        progress.add(event(number + 1, "trial.failed", number=number))
+    shown = shown_live(progress, ["val_accuracy"])
+    assert shown.partition("\n")[0].split()[-5:] == [f"{finished}/2", "0:00", "about", "0:00", "left"]
