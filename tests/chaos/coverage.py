@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.chaos.audit.losses import broadly_explained
+from tests.chaos.audit.losses import broadly_explained, unexplained_preemptions
 from tests.chaos.audit.storage import unjudged
 from tests.chaos.audit.user_calls import undecided
 from tests.chaos.evidence.snapshot import Snapshot
@@ -56,6 +56,9 @@ def _of_attempts(snapshot: Snapshot) -> Iterator[str]:
     broadly = broadly_explained(snapshot)
     if broadly:
         yield f"{broadly} lost attempts: a dead cluster or agent, a storage or a cut network explains them"
+    gave_way = unexplained_preemptions(snapshot)
+    if gave_way:
+        yield f"{gave_way} preempted attempts: nothing but their own message says that they gave way to others"
     if any(fault.frozen for fault in snapshot.record.faults):
         yield "work of attempts while their slot or client was frozen or cut off, until it is refused"
     folders = unjudged(snapshot)

@@ -6,6 +6,9 @@ from typing import Any
 
 from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Point, Snapshot, Trial
+from tests.chaos.faults.fault_injector import Fault
+from tests.chaos.faults.schedule import PlannedFault, Target
+from tests.chaos.good_run import good_run
 
 Tamper = Callable[[Snapshot], Snapshot]
 
@@ -72,6 +75,19 @@ def late(snapshot: Snapshot) -> list[Any]:
     """A line of work of the lost attempt, after the next one has begun."""
     report = next(line for line in snapshot.lines if (line.attempt, line.did) == (1, "reported"))
     return [*snapshot.lines, replace(report, at=snapshot.lines[-1].at, step=6)]
+
+
+def late_by(snapshot: Snapshot, seconds: float, did: str) -> list[Any]:
+    """A line of the first trial's last attempt, so long after its end."""
+    attempt = snapshot.experiments[0].trials[0].attempts[-1]
+    last = next(one for one in reversed(snapshot.lines) if (one.trial, one.attempt) == (0, attempt.number))
+    return [*snapshot.lines, replace(last, did=did, rank=0, at=(attempt.ended_at or 0) + seconds)]
+
+
+def network_fault(variant: str, agent: str) -> Fault:
+    """A fault while the first attempt ran."""
+    planned = PlannedFault(1, Target.NETWORK, variant, 0, 0)
+    return Fault(planned, good_run().record.faults[0].at, f"network of {agent}", 17)
 
 
 def twice_at_once(snapshot: Snapshot) -> list[Any]:

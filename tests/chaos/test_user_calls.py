@@ -185,7 +185,10 @@ def test_an_unanswered_call_may_have_had_no_effect() -> None:
     assert list(user_calls(run)) == []
 
 
-def test_a_frozen_slot_may_work_on_after_the_deletion() -> None:
-    frozen = Fault(PlannedFault(5, Target.SLOT, FROZEN, 0, 0), 65, "a slot", 17)
+@pytest.mark.parametrize(("target", "is_allowed"), [(Target.SLOT, True), (Target.NETWORK, True), (Target.AGENT, False)])
+def test_only_a_slot_that_was_frozen_or_cut_off_may_work_on_after_the_deletion(
+    target: Target, *, is_allowed: bool
+) -> None:
+    frozen = Fault(PlannedFault(5, target, FROZEN, 0, 0), 65, "it", 17)
     run = _late_work(steered_run())
-    assert list(user_calls(replace(run, record=replace(run.record, faults=[frozen])))) == []
+    assert (list(user_calls(replace(run, record=replace(run.record, faults=[frozen])))) == []) is is_allowed

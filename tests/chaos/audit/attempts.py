@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from service.domain.attempt_holders import is_caller
 from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.journals import Line
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
@@ -13,9 +14,14 @@ from tests.chaos.faults.schedule import Target
 ENDS_ONE_ATTEMPT = {Target.SLOT, Target.WORKER, Target.CLIENT}
 """A fault in one of these ends at most one attempt."""
 NO_WORK = {"left", "finished"}
+ENDS_OF_EXPERIMENTS = {"experiment.completed", "experiment.failed", "experiment.stopped"}
+LATE_SECONDS = 5.0
+"""How long after an attempt was ended without its slot the processes of a slot that was killed may take to end."""
 FROM_ATTEMPTS = {"report", "checkpoint", "decision"}
 """Events of a living attempt; but the decision that a paused trial continues has none."""
 LOST_KINDS = {"lost", "preempted"}
+
+INFINITY = float("inf")
 
 Key = tuple[str, int, int]
 
@@ -23,10 +29,11 @@ Key = tuple[str, int, int]
 def attempts(snapshot: Snapshot) -> Iterator[str]:
     written = by_attempt(snapshot.lines)
     for experiment in snapshot.experiments:
-        yield from (f"{experiment.name}: {what}" for what in _by_events(experiment))
+        yield from (f"{experiment.name}: {what}" for what in (*_by_events(experiment), *_alive_at_end(experiment)))
         for trial in experiment.trials:
             yield from (f"{experiment.name}: trial {trial.number}: {what}" for what in _rows(trial))
-            for what in _by_journals(snapshot, experiment, trial, written):
+            lines = [written.get((experiment.id, trial.number, attempt.number), []) for attempt in trial.attempts]
+            for what in (*_overlaps(snapshot, trial, lines), *_late_work(snapshot, experiment, trial, lines)):
                 yield f"{experiment.name}: trial {trial.number}: {what}"
 
 
@@ -69,25 +76,52 @@ def _by_events(experiment: Experiment) -> Iterator[str]:
             yield f"event {event.seq} is a {event.kind} of an attempt of {trial} that did not live"
 
 
-def _by_journals(
-    snapshot: Snapshot, experiment: Experiment, trial: Trial, written: dict[Key, list[Line]]
-) -> Iterator[str]:
-    """Check the journals: no work for an attempt after the next one began.
+def _alive_at_end(experiment: Experiment) -> Iterator[str]:
+    """An experiment may go on after an end, and end again."""
+    living: set[str] = set()
+    for event in experiment.events:
+        if event.kind == "trial.running":
+            living.add(event.trial or "")
+        elif event.kind == "attempt.ended":
+            living.discard(event.trial or "")
+        elif event.kind in ENDS_OF_EXPERIMENTS and living:
+            yield f"it ended at event {event.seq}, and attempts of {', '.join(sorted(living))} still lived"
 
-    What was frozen, or cut off, beyond its lease may work on until the service refuses it; nothing of that counts.
-    """
-    lines = [written.get((experiment.id, trial.number, attempt.number), []) for attempt in trial.attempts]
+
+def _overlaps(snapshot: Snapshot, trial: Trial, lines: Sequence[Sequence[Line]]) -> Iterator[str]:
+    """Check the journals: no work for an attempt after the next one began."""
     for attempt, own, later in zip(trial.attempts, lines, lines[1:], strict=False):
-        work = [line.at for line in own if line.did not in NO_WORK]
-        overlap = max(work, default=0) - min((line.at for line in later), default=float("inf"))
-        if overlap > 0 and not _was_frozen(snapshot, attempt) and not was_cut_off(snapshot, attempt):
+        overlap = max((line.at for line in _work(own)), default=0) - min((one.at for one in later), default=INFINITY)
+        if overlap > 0 and not _may_work_on(snapshot, attempt):
             yield f"attempt {attempt.number} still worked {overlap:.2f} s after attempt {attempt.number + 1} had begun"
+
+
+def _late_work(
+    snapshot: Snapshot, experiment: Experiment, trial: Trial, lines: Sequence[Sequence[Line]]
+) -> Iterator[str]:
+    """Check the journals: no work for an attempt after its end, nor after that of its experiment."""
+    end = max((event.at for event in experiment.events if event.kind in ENDS_OF_EXPERIMENTS), default=INFINITY)
+    for attempt, own in zip(trial.attempts, lines, strict=True):
+        ended_at = min(attempt.ended_at or INFINITY, end)
+        late = [line for line in _work(own) if line.at > ended_at + LATE_SECONDS]
+        if late and not _may_work_on(snapshot, attempt):
+            first, seconds = late[0], late[-1].at - ended_at
+            what = f"{len(late)} lines, first {first.did} at step {first.step} on rank {first.rank}"
+            yield f"attempt {attempt.number} still worked {seconds:.2f} s after its end: {what}"
+
+
+def _work(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if line.did not in NO_WORK]
+
+
+def _may_work_on(snapshot: Snapshot, attempt: Attempt) -> bool:
+    """Whether it may work until the service refuses it: it was frozen, or cut off, for longer than its lease."""
+    return _was_frozen(snapshot, attempt) or was_cut_off(snapshot, attempt)
 
 
 def _was_frozen(snapshot: Snapshot, attempt: Attempt) -> bool:
     """Whether what runs the attempt may have been frozen."""
-    frozen = [fault for fault in snapshot.record.faults if fault.frozen and fault.planned.target in ENDS_ONE_ATTEMPT]
-    return any(is_hit(fault, attempt) for fault in frozen)
+    return any(fault.frozen and is_hit(fault, attempt) for fault in snapshot.record.faults)
 
 
 def was_cut_off(snapshot: Snapshot, attempt: Attempt) -> bool:
@@ -98,7 +132,13 @@ def was_cut_off(snapshot: Snapshot, attempt: Attempt) -> bool:
 
 
 def is_hit(fault: Fault, attempt: Attempt) -> bool:
-    return attempt.started_at <= fault.at <= (attempt.ended_at or float("inf"))
+    """Whether the fault may be in the slot, the worker or the client that ran the attempt then."""
+    return runs(fault.planned.target, attempt) and attempt.started_at <= fault.at <= (attempt.ended_at or INFINITY)
+
+
+def runs(target: Target, attempt: Attempt) -> bool:
+    """Whether such a target may run the attempt: a client runs those of callers, a slot and its workers all others."""
+    return target in ENDS_ONE_ATTEMPT and (target is Target.CLIENT) == is_caller(attempt.holder)
 
 
 def resumes(snapshot: Snapshot) -> Iterator[str]:

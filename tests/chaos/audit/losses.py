@@ -1,15 +1,28 @@
 """No attempt is lost without a cause, and no trial fails before its budget of losses is spent."""
 
+import re
 from collections.abc import Iterator, Sequence
 
+from service.domain.attempt_holders import is_caller
 from service.domain.retry_policy import MAX_LOSSES
 from service.stack.http_checks import AGENT_NAME
-from tests.chaos.audit.attempts import ENDS_ONE_ATTEMPT, LOST_KINDS, Key, by_attempt, is_hit, was_cut_off
+from tests.chaos.audit.attempts import (
+    ENDS_ONE_ATTEMPT,
+    INFINITY,
+    LOST_KINDS,
+    Key,
+    by_attempt,
+    is_hit,
+    runs,
+    was_cut_off,
+)
 from tests.chaos.audit.fault_periods import fault_periods
 from tests.chaos.evidence.snapshot import Attempt, Experiment, Snapshot, Trial
 from tests.chaos.faults.fault_injector import Fault
 from tests.chaos.faults.schedule import GUARDIAN, Target
 from trainer.resources import WorkerGroup
+
+Lost = tuple[Experiment, Trial, Attempt]
 
 
 def losses(snapshot: Snapshot) -> Iterator[str]:
@@ -58,29 +71,60 @@ def _is_broadly_explained(snapshot: Snapshot, experiment: Experiment, trial: Tri
     )
 
 
-def _lost_attempts(snapshot: Snapshot) -> list[tuple[Experiment, Trial, Attempt]]:
+def _lost_attempts(snapshot: Snapshot) -> list[Lost]:
     """Return the lost attempts by the time of their end."""
+    return [one for one in _ended_early(snapshot) if not _gave_way(*one)]
+
+
+def unexplained_preemptions(snapshot: Snapshot) -> int:
+    """How many attempts gave way without a fault of which nothing is known but what they say themselves."""
+    return sum(_gave_way(*one) and not _is_followed_by_another_size(*one) for one in _ended_early(snapshot))
+
+
+def _ended_early(snapshot: Snapshot) -> list[Lost]:
     found = [
         (experiment, trial, attempt)
         for experiment in snapshot.experiments
         for trial in experiment.trials
         for attempt in trial.attempts
-        if attempt.kind in LOST_KINDS and not _is_rescheduled(experiment, attempt)
+        if attempt.kind in LOST_KINDS
     ]
     return sorted(found, key=lambda one: one[2].ended_at or 0)
 
 
-def _is_rescheduled(experiment: Experiment, attempt: Attempt) -> bool:
+def _gave_way(experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
     """Whether it gave way without a fault: to an elastic group of another size, or because others were quicker."""
     if attempt.kind != "preempted":
         return False
-    is_elastic = WorkerGroup.of(experiment.spec["trainer"]["scaling"]).is_elastic
-    return is_elastic or "did not become free in time" in (attempt.message or "")
+    resized = RESIZED.search(attempt.message or "")
+    if resized is None:
+        return NOT_FREE in (attempt.message or "")
+    before, after = map(int, resized.groups())
+    is_its_own = before == _world_sizes(experiment, trial).get(attempt.number, before)
+    return before != after and is_its_own and _is_elastic(experiment)
+
+
+def _is_followed_by_another_size(experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
+    sizes = _world_sizes(experiment, trial)
+    own, following = sizes.get(attempt.number), sizes.get(attempt.number + 1)
+    return None not in (own, following) and own != following
+
+
+def _world_sizes(experiment: Experiment, trial: Trial) -> dict[int, int]:
+    """How many workers each attempt of an elastic group had, as far as they have reported."""
+    sizes = (event for event in experiment.events if (event.kind, event.trial) == ("attempt.world_size", trial.id))
+    return {event.data["attempt"]: event.data["world_size"] for event in sizes}
+
+
+def _is_elastic(experiment: Experiment) -> bool:
+    scaling = experiment.spec["trainer"].get("scaling")
+    return scaling is not None and WorkerGroup.of(scaling).is_elastic
 
 
 def _ran_on_a_killed_cluster(snapshot: Snapshot, attempt: Attempt) -> bool:
-    """Whether the Ray head was killed meanwhile, with everything that ran on it."""
-    return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in _deaths(snapshot, Target.RAY))
+    """Whether the Ray head was killed meanwhile, with everything that ran on it. A caller runs nothing there."""
+    deaths = _deaths(snapshot, Target.RAY, attempt)
+    return any(attempt.started_at <= at <= (attempt.ended_at or at) for at in deaths)
 
 
 def _could_not_store(snapshot: Snapshot, attempt: Attempt) -> bool:
@@ -107,11 +151,17 @@ def _ran_below_a_killed_up(snapshot: Snapshot, attempt: Attempt) -> bool:
 
 
 def _killed_asking(snapshot: Snapshot, key: Key, attempt: Attempt, faults: Sequence[Fault]) -> Fault | None:
-    """The kill of a slot whose last call, for its next attempt, the service may have answered afterwards."""
+    """The kill of a slot, or a client, whose last call, for its next attempt, may have been answered afterwards."""
     if by_attempt(snapshot.lines).get(key):
         return None
-    kills = (one for one in faults if one.planned.target is Target.SLOT and not one.frozen)
-    return next((one for one in kills if one.at <= attempt.started_at <= _answered_by(snapshot, one.at)), None)
+    asking = {Target.SLOT, Target.CLIENT}
+    kills = (one for one in faults if one.planned.target in asking and runs(one.planned.target, attempt))
+    return next((one for one in kills if not one.frozen and _may_be_answered_to(snapshot, one.at, attempt)), None)
+
+
+def _may_be_answered_to(snapshot: Snapshot, asked_at: float, attempt: Attempt) -> bool:
+    """Whether the attempt may be the answer to a call of this time."""
+    return asked_at <= attempt.started_at <= _answered_by(snapshot, asked_at)
 
 
 def _answered_by(snapshot: Snapshot, asked_at: float) -> float:
@@ -123,32 +173,38 @@ def _answered_by(snapshot: Snapshot, asked_at: float) -> float:
 
 
 def _was_never_started(snapshot: Snapshot, experiment: Experiment, trial: Trial, attempt: Attempt) -> bool:
-    """Whether the agent died before a slot began the attempt. An attempt that has begun continues without its agent."""
+    """Whether its holder died before the attempt began. One that has begun continues without its agent."""
     key = (experiment.id, trial.number, attempt.number)
-    began = min((line.at for line in by_attempt(snapshot.lines).get(key, [])), default=float("inf"))
+    began = min((line.at for line in by_attempt(snapshot.lines).get(key, [])), default=INFINITY)
+    until = min(began, attempt.ended_at or INFINITY)
+    holders = (*_deaths(snapshot, Target.AGENT, attempt), *_deaths(snapshot, Target.CLIENT, attempt))
+    clusters = _deaths(snapshot, Target.RAY, attempt)
     return any(
-        attempt.started_at - seconds <= at < min(began, attempt.ended_at or at)
-        for target, seconds in CLAIM_SECONDS.items()
-        for at in _deaths(snapshot, target)
-    )
+        at < until and (attempt.started_at <= at or _may_be_answered_to(snapshot, at, attempt)) for at in holders
+    ) or any(attempt.started_at - GONE_SECONDS <= at < until for at in clusters)
 
 
-def _deaths(snapshot: Snapshot, target: Target) -> list[float]:
-    fault = [one.at for one in snapshot.record.faults if one.planned.target is target]
-    return fault + [death.at for death in snapshot.record.deaths if death.target is target]
+def _deaths(snapshot: Snapshot, target: Target, attempt: Attempt) -> list[float]:
+    """When such a target died that the attempt may have needed: its own agent, its client, or the cluster of agents."""
+    faults = [(one.at, one.name) for one in snapshot.record.faults if one.planned.target is target]
+    deaths = [(one.at, one.name) for one in snapshot.record.deaths if one.target is target]
+    is_own = is_caller(attempt.holder) == (target is Target.CLIENT)
+    return [at for at, name in faults + deaths if is_own and (target is not Target.AGENT or name == attempt.holder)]
 
 
 NEAR_SECONDS = 60.0
 
 ANSWER_SECONDS = 2.0
-"""How long the service may need for the answer to a slot that has just died."""
+"""How long the service may need for the answer to a slot, an agent or a client that has just died."""
 
-CLAIM_SECONDS = {Target.AGENT: 2.0, Target.CLIENT: 2.0, Target.RAY: 60.0}
-"""How long before an attempt begins its agent, its client, or its agent's cluster, may have died.
+GONE_SECONDS = 60.0
+"""How long before an attempt begins the cluster of its agent may have died.
 
-The service may answer a claim of an agent that has just died; and an agent whose Ray cluster is gone learns of it when
-Ray ends its process, after a minute at most.
+An agent whose Ray cluster is gone learns of it when Ray ends its process, after a minute at most.
 """
 
 CLEANUP_SECONDS = 10.0
 """How long after its start an `up` may take to end what an earlier one has left running."""
+
+NOT_FREE = "did not become free in time"
+RESIZED = re.compile(r"the elastic group is resized from (\d+) to (\d+) worker")

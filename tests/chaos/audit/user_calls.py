@@ -10,10 +10,12 @@ from itertools import groupby
 
 from tests.chaos.evidence.calls import Call
 from tests.chaos.evidence.snapshot import Event, Experiment, Snapshot
+from tests.chaos.faults.schedule import Target
 
 OPPOSITE = {"pause": "resume", "resume": "pause"}
 STATUS_AFTER = {"pause": "experiment.paused", "resume": "experiment.running"}
 RETRIED = "a user retried it"
+WORK_ON = {Target.SLOT, Target.NETWORK}
 
 
 def user_calls(snapshot: Snapshot) -> Iterator[str]:
@@ -129,8 +131,8 @@ def _moves_of(experiment: Experiment, trial: str) -> list[Event]:
 
 
 def _work_after_deletion(snapshot: Snapshot) -> Iterator[str]:
-    """A slot that was frozen may work on until the service refuses it."""
-    if any(fault.frozen for fault in snapshot.record.faults):
+    """A slot that was frozen, or cut off, may work on until the service refuses it."""
+    if any(fault.frozen and fault.planned.target in WORK_ON for fault in snapshot.record.faults):
         return
     for call in snapshot.calls:
         late = [line for line in snapshot.lines if line.experiment_id == call.of and line.at > call.answered_at]
