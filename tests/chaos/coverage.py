@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from tests.chaos.audit.losses import broadly_explained, unexplained_preemptions
 from tests.chaos.audit.storage import unjudged
 from tests.chaos.audit.user_calls import undecided
+from tests.chaos.audit.user_stops import undecided_stops
 from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.faults.schedule import Target
 from tests.chaos.run import had_artifacts_away
@@ -47,6 +48,9 @@ def _of_calls(snapshot: Snapshot) -> Iterator[str]:
     unclear = len(undecided(snapshot.calls))
     if unclear:
         yield f"{unclear} pauses and resumes: an earlier call without an answer may have undone them"
+    unheard = undecided_stops(snapshot)
+    if unheard:
+        yield f"{unheard} stops of trials that completed while their slots may not have reached the service"
     deleted = {call.of for call in snapshot.calls if call.what == "delete" and call.accepted}
     if deleted:
         yield f"the trials of {len(deleted)} experiments, which a user has deleted"

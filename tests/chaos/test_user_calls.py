@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from tests.chaos.audit.user_calls import undecided, user_calls
+from tests.chaos.audit.user_stops import STOP_SECONDS, undecided_stops
 from tests.chaos.evidence.calls import Call
 from tests.chaos.evidence.journals import Line
-from tests.chaos.evidence.snapshot import Event, Experiment, Snapshot, Trial
+from tests.chaos.evidence.snapshot import Event, Experiment, Point, Snapshot, Trial
 from tests.chaos.experiments import steered
 from tests.chaos.faults.fault_injector import Fault
-from tests.chaos.faults.schedule import FROZEN, PlannedFault, Target
+from tests.chaos.faults.schedule import FROZEN, KILLED, PlannedFault, Target
 from tests.chaos.run import Record
 
 ID, DELETED, TRIAL = "x-00000000abcd", "x-00000000dddd", "t-0"
@@ -39,6 +40,7 @@ def steered_run() -> Snapshot:
         _event(51, "trial.stopped", TRIAL, {"reason": "a user stopped it"}),
         _event(60, "trial.queued", TRIAL, {"reason": "a user retried it"}),
         _event(61, "trial.running", TRIAL, {"attempt": 2}),
+        _event(80, "trial.completed", TRIAL, {}),
     ]
     calls = [
         _call("pause", ID, 10),
@@ -50,7 +52,8 @@ def steered_run() -> Snapshot:
         _call("retry", TRIAL, 60),
         _call("delete", DELETED, 70),
     ]
-    trial = Trial(TRIAL, 0, {}, "completed", "completed", None, [], [], [], [], [], [])
+    curve = [Point(step, 1 if at < 60 else 2, step, {}, at) for step, at in enumerate((48, 51, 65, 79), start=1)]
+    trial = Trial(TRIAL, 0, {}, "completed", "completed", None, [], curve, [], [], [], [])
     experiment = Experiment(
         id=ID,
         name="steered-0",
@@ -98,6 +101,11 @@ def without(kind: str, at: float) -> Tamper:
 def with_event(at: float, kind: str, trial: str | None, **data: Any) -> Tamper:
     added = _event(at, kind, trial, data)
     return in_events(lambda events: sorted([*events, added], key=lambda event: event.at))
+
+
+def with_retry(seconds: float, **changes: Any) -> Tamper:
+    """Another accepted retry, so long after the stop."""
+    return lambda run: replace(run, calls=[*run.calls, replace(_call("retry", TRIAL, 50 + seconds), **changes)])
 
 
 def first_of(kind: str) -> Tamper:
@@ -152,6 +160,24 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         with_event(55, "trial.running", TRIAL, attempt=2),
         "again (event 0) after it was stopped",
     ),
+    "a stopped trial goes on by an earlier retry": (
+        lambda run: with_retry(-10)(with_event(55, "trial.running", TRIAL, attempt=2)(run)),
+        "again (event 0) after it was stopped",
+    ),
+    "a stop without effect": (
+        lambda run: without("trial.queued", 60)(without("trial.running", 61)(without("trial.stopped", 51)(run))),
+        "trial 0 reported after it was stopped, and is completed (event 14)",
+    ),
+    "a trial that never stops": (
+        lambda run: without("trial.completed", 80)(without("trial.stopped", 51)(run)),
+        "trial 0 never ended after it was stopped",
+    ),
+    "a stop that takes long": (
+        lambda run: with_event(51 + STOP_SECONDS, "trial.stopped", TRIAL)(
+            without("trial.completed", 80)(without("trial.stopped", 51)(run))
+        ),
+        "trial 0 ended 60 s after it was stopped",
+    ),
     "a retry without effect": (without("trial.queued", 60), "was not retried"),
     "a retry twice": (with_event(62, "trial.queued", TRIAL, reason="a user retried it"), "was retried 2 times"),
     "a deleted one works on": (_late_work, "worked on after it was deleted"),
@@ -175,6 +201,54 @@ def test_a_pause_that_a_late_resume_may_have_undone_is_left_undecided() -> None:
     run = replace(run, calls=[unanswered, *run.calls])
     assert list(user_calls(run)) == []
     assert [call.what for call in undecided(run.calls)] == ["pause"]
+
+
+def test_a_retry_that_may_come_late_explains_that_a_stopped_trial_goes_on() -> None:
+    run = with_event(55, "trial.running", TRIAL, attempt=2)(steered_run())
+    assert any("again (event 0)" in one for one in user_calls(run))
+    assert list(user_calls(with_retry(-10, status=None, lost_count=1)(run))) == []
+
+
+def _not_stopped(completed_at: float, last_report_at: float) -> Snapshot:
+    """The trial completed after the stop, instead of being stopped and retried."""
+    run = steered_run()
+    for kind, at in (("trial.stopped", 51), ("trial.queued", 60), ("trial.running", 61), ("trial.completed", 80)):
+        run = without(kind, at)(run)
+    run = with_event(completed_at, "trial.completed", TRIAL)(run)
+    (experiment,) = run.experiments
+    trial = replace(experiment.trials[0], curve=[Point(1, 1, 0, {}, last_report_at)])
+    calls = [call for call in run.calls if call.what != "retry"]
+    return replace(run, calls=calls, experiments=[replace(experiment, trials=[trial])])
+
+
+def test_a_trial_that_made_its_last_report_before_it_was_stopped_may_complete() -> None:
+    assert list(user_calls(_not_stopped(51, last_report_at=50))) == []
+    assert list(user_calls(_not_stopped(51, last_report_at=50.7))) != []
+    assert list(user_calls(_not_stopped(51 + STOP_SECONDS, last_report_at=50))) != []
+
+
+@pytest.mark.parametrize(("target", "is_allowed"), [(Target.SERVICE, True), (Target.AGENT, False)])
+def test_a_trial_that_cannot_learn_of_its_stop_may_complete_and_is_not_checked(
+    target: Target, *, is_allowed: bool
+) -> None:
+    run = _not_stopped(58, last_report_at=57)
+    kill = Fault(PlannedFault(1, target, KILLED, 0, 5), 51, "it", 17)
+    run = replace(run, record=replace(run.record, faults=[kill], restarted={0: 56}))
+    assert (list(user_calls(run)) == []) is is_allowed
+    assert undecided_stops(run) == int(is_allowed)
+
+
+@pytest.mark.parametrize(("restarted_at", "is_allowed"), [(60, True), (52, False)])
+def test_a_stop_may_take_as_much_longer_as_the_service_was_away(restarted_at: float, *, is_allowed: bool) -> None:
+    run = _not_stopped(55 + STOP_SECONDS, last_report_at=48)
+    kill = Fault(PlannedFault(1, Target.SERVICE, KILLED, 0, 5), 51, "service-0", 17)
+    run = replace(run, record=replace(run.record, faults=[kill], restarted={0: restarted_at}))
+    assert (list(user_calls(run)) == []) is is_allowed
+
+
+def test_a_stop_of_a_trial_that_has_ended_needs_no_effect() -> None:
+    run = replace(steered_run(), calls=[*steered_run().calls, _call("stop", TRIAL, 90)])
+    assert list(user_calls(run)) == []
 
 
 def test_an_unanswered_call_may_have_had_no_effect() -> None:

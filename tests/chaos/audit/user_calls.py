@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tests.chaos.audit.user_stops import moves_of, stops
 from tests.chaos.evidence.calls import Call
-from tests.chaos.evidence.snapshot import Event, Experiment, Snapshot
+from tests.chaos.evidence.snapshot import Experiment, Snapshot
 from tests.chaos.faults.schedule import Target
 
 OPPOSITE = {"pause": "resume", "resume": "pause"}
@@ -22,8 +23,9 @@ def user_calls(snapshot: Snapshot) -> Iterator[str]:
     calls = snapshot.calls
     for experiment in snapshot.experiments:
         if any(call.of == experiment.id for call in calls):
-            for check in (_pauses, _changes, _enqueued, _stops, _retries):
+            for check in (_pauses, _changes, _enqueued, _retries):
                 yield from (f"{experiment.name}: {what}" for what in check(experiment, calls))
+            yield from (f"{experiment.name}: {what}" for what in stops(experiment, calls, snapshot.record))
     yield from (f"of a deleted experiment, {what} is left" for what in snapshot.undeleted)
     yield from _work_after_deletion(snapshot)
 
@@ -104,30 +106,15 @@ def _enqueued(experiment: Experiment, calls: Sequence[Call]) -> Iterator[str]:
         yield f"{len(by_user)} trials were enqueued; the user had asked for {len(known)} of them"
 
 
-def _stops(experiment: Experiment, calls: Sequence[Call]) -> Iterator[str]:
-    for call in calls:
-        if call.what != "stop" or not call.accepted:
-            continue
-        retries = [one.at for one in calls if (one.what, one.of) == ("retry", call.of)]
-        for event in _moves_of(experiment, call.of):
-            retried = any(at <= event.at for at in retries)
-            if event.at > call.answered_at and event.kind in {"trial.queued", "trial.running"} and not retried:
-                yield f"a trial was {event.kind.removeprefix('trial.')} again (event {event.seq}) after it was stopped"
-
-
 def _retries(experiment: Experiment, calls: Sequence[Call]) -> Iterator[str]:
     for trial in experiment.trials:
         asked = [call for call in calls if (call.what, call.of) == ("retry", trial.id)]
-        done = [one for one in _moves_of(experiment, trial.id) if one.data.get("reason") == RETRIED]
+        done = [one for one in moves_of(experiment, trial.id) if one.data.get("reason") == RETRIED]
         if len(done) > sum(call.status is not None for call in asked) + sum(call.lost_count for call in asked):
             yield f"trial {trial.number} was retried {len(done)} times; the user had asked {len(asked)} times"
         for call in asked:
             if call.accepted and not any(call.at <= event.at <= call.answered_at for event in done):
                 yield f"trial {trial.number} was not retried, and the answer was {call.status}"
-
-
-def _moves_of(experiment: Experiment, trial: str) -> list[Event]:
-    return [event for event in experiment.events if event.trial == trial and event.kind.startswith("trial.")]
 
 
 def _work_after_deletion(snapshot: Snapshot) -> Iterator[str]:
