@@ -1,5 +1,6 @@
 """A small, hand-made run without violations. Tests break one guarantee at a time in it."""
 
+from collections import Counter
 from copy import deepcopy
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.chaos.faults.fault_injector import Fault
 from tests.chaos.faults.schedule import PlannedFault, Target
 from tests.chaos.run import Record
 from tests.chaos.user_code.curves import loss
+from tests.chaos.user_code.numbered_lines import numbered_line
 
 ID = "x-00000000abcd"
 KILLED_AT = 1005.5
@@ -45,6 +47,7 @@ class _RunBuilder:
         self.events: list[Event] = []
         self.lines: list[Line] = []
         self.trials: list[Trial] = []
+        self.printed = Counter[tuple[int, int, int]]()
 
     def add_event(self, kind: str, trial: Trial | None, data: dict[str, Any]) -> None:
         self.now += 0.5
@@ -105,14 +108,23 @@ class _RunBuilder:
         self.add_event("attempt.ended", trial, {"attempt": attempt})
         row = trial.attempts[-1]
         facts = {**row.__dict__, "ended_at": self.now, "outcome": outcome, "kind": kind}
+        facts["log"] = self._log(trial, attempt)
         trial.attempts[-1] = Attempt(**facts)
         status = "queued" if kind else {"completed": "completed", "stopped": "pruned"}[outcome]
         self.add_event(f"trial.{status}", trial, {"number": trial.number})
         self.trials[trial.number] = Trial(**{**trial.__dict__, "status": status, "shown_status": status})
 
+    def _log(self, trial: Trial, attempt: int) -> tuple[str, ...]:
+        """As many lines of each rank as it has printed."""
+        own = [line for line in self.lines if (line.trial, line.attempt, line.did) == (trial.number, attempt, "report")]
+        return tuple(f"[rank {line.rank}] {numbered_line(line.printed)}" for line in own)
+
     def _write(self, trial: Trial, attempt: int, rank: int, did: str, step: int, made: float | None = None) -> None:
         self.now += 0.01
-        self.lines.append(Line(self.now, did, step, ID, trial.number, attempt, rank, 100 + rank, made))
+        whose = (trial.number, attempt, rank)
+        self.printed[whose] += did == "report"
+        line = Line(self.now, did, step, ID, *whose, 100 + rank, made, printed=self.printed[whose])
+        self.lines.append(line)
 
     def snapshot(self) -> Snapshot:
         for trial in self.trials:

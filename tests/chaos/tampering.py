@@ -1,6 +1,6 @@
 """Changes of a snapshot by which a run breaks a promise."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,13 @@ def in_run(number: int, change: Callable[[MlflowRun], MlflowRun]) -> Tamper:
 
 def in_lines(change: Callable[[Snapshot], list[Any]]) -> Tamper:
     return lambda snapshot: replace(snapshot, lines=change(snapshot))
+
+
+def in_log(change: Callable[[Sequence[str]], Sequence[str]]) -> Tamper:
+    """In that of the first trial's last attempt."""
+    return in_trial(
+        0, attempts=lambda one: [*one.attempts[:-1], replace(one.attempts[-1], log=tuple(change(one.attempts[-1].log)))]
+    )
 
 
 def in_record(**changes: Any) -> Tamper:

@@ -16,6 +16,7 @@ from tests.chaos.tampering import (
     in_events,
     in_experiment,
     in_lines,
+    in_log,
     in_record,
     in_run,
     in_trial,
@@ -106,6 +107,10 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         "one Idempotency-Key got several attempts",
     ),
     "a rank repeats a step": (in_lines(twice_at_once), "reported the steps"),
+    "a line is missing in a log": (
+        in_log(lambda log: [line for line in log if "line 3." not in line]),
+        "the log of rank 0 lacks the lines 3 to 3, without a note",
+    ),
     "resumed from elsewhere": (
         in_lines(lambda one: [replace(line, step=2) if line.did == "resumed" else line for line in one.lines]),
         "resumed from step 2",

@@ -7,6 +7,7 @@ from tests.chaos.audit.attempts import attempts, resumes
 from tests.chaos.audit.curves import api_agrees, curves, journals_agree
 from tests.chaos.audit.ends import clean_end, ends, space
 from tests.chaos.audit.histories import events_whole, histories
+from tests.chaos.audit.logs import logs
 from tests.chaos.audit.losses import losses
 from tests.chaos.audit.mlflow import mlflow_agrees
 from tests.chaos.audit.stopping import stopping
@@ -29,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     curves,
     api_agrees,
     journals_agree,
+    logs,
     answers,
     user_calls,
     stopping,

@@ -26,11 +26,13 @@ from service.store.tables import (
 )
 from tests.chaos.evidence import journals
 from tests.chaos.evidence.calls import Call
+from tests.chaos.evidence.log_notes import is_note
 from tests.chaos.evidence.mlflow_runs import ExperimentRuns, MlflowReader
 from tests.chaos.evidence.snapshot import Attempt, Event, Experiment, Point, Saved, Snapshot, Trial
 from tests.chaos.experiments import Planned
 from tests.chaos.run import Record, had_artifacts_away
 from tests.chaos.system.stack import Stack, until
+from tests.chaos.user_code.numbered_lines import NUMBERED
 
 DELETION_SECONDS = 30.0
 PICTURES_SECONDS = 180.0
@@ -143,7 +145,7 @@ def _trial(session: Session, http: httpx.Client, runs: ExperimentRuns, row: Tria
         status=row.status,
         shown_status=http.get(f"/v1/trials/{row.id}").raise_for_status().json()["status"],
         failure_kind=row.failure_kind,
-        attempts=[_attempt(attempt) for attempt in attempts],
+        attempts=[_attempt(attempt, _log(http, attempt)) for attempt in attempts],
         curve=[Point(one.step, one.attempt, one.sequence, one.metrics, one.at.timestamp()) for one in reports],
         shown=[(one["step"], one["metrics"]) for one in shown],
         decisions=[_decision(decision) for decision in decisions],
@@ -154,7 +156,13 @@ def _trial(session: Session, http: httpx.Client, runs: ExperimentRuns, row: Tria
     )
 
 
-def _attempt(row: AttemptRow) -> Attempt:
+def _log(http: httpx.Client, row: AttemptRow) -> tuple[str, ...]:
+    """The lines of the attempt's log that the audit reads, each with its rank."""
+    text = http.get(f"/v1/trials/{row.trial_id}/logs", params={"attempt": row.number}).raise_for_status().text
+    return tuple(line for line in text.splitlines() if NUMBERED.search(line) or is_note(line))
+
+
+def _attempt(row: AttemptRow, log: tuple[str, ...]) -> Attempt:
     failure = row.failure or {}
     return Attempt(
         number=row.number,
@@ -166,6 +174,7 @@ def _attempt(row: AttemptRow) -> Attempt:
         message=failure.get("message"),
         resume_uri=row.resume_uri,
         resume_step=row.resume_step,
+        log=log,
     )
 
 

@@ -16,7 +16,7 @@ MAX_LINE_BYTES = 2000
 class Line:
     """One line of a rank. `at` is seconds since the epoch; `made` is the reported metric of that name.
 
-    `saved`: the report has a checkpoint.
+    `saved`: the report has a checkpoint. `printed`: how many numbered lines the rank has printed by then.
     """
 
     at: float
@@ -32,6 +32,7 @@ class Line:
     sound: bool = True
     why: str | None = None
     saved: bool = False
+    printed: int = 0
 
 
 def read(directory: Path) -> list[Line]:

@@ -27,7 +27,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One execution of a trial."""
+    """One execution of a trial. `log` has the numbered lines of its log in the API, and the notes of the service."""
 
     number: int
     holder: str
@@ -38,6 +38,7 @@ class Attempt:
     message: str | None
     resume_uri: str | None
     resume_step: int | None
+    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

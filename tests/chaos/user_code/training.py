@@ -13,6 +13,7 @@ from typing import Any
 
 import ray.train
 from curves import loss  # type: ignore[import-not-found]
+from numbered_lines import numbered_line  # type: ignore[import-not-found]
 from ray.train import Checkpoint
 
 Config = dict[str, Any]
@@ -20,19 +21,25 @@ PAYLOAD_BYTES = 100_000
 
 
 class Journal:
-    """The journal of one rank in one attempt, a file of its own."""
+    """The journal of one rank in one attempt, a file of its own. Each line says how many lines the rank has printed."""
 
     def __init__(self, config: Config) -> None:
         context = ray.train.get_context()
         self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
         self.run: str = context.get_experiment_name()
+        self.printed = 0
         name = f"{self.run.replace('/', '+')}+rank-{self.rank}+{os.getpid()}.jsonl"
         self._file = os.open(Path(config["journal"]) / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def write(self, did: str, step: int, **facts: Any) -> None:
         line = {"at": time.time(), "did": did, "step": step, "run": self.run, "rank": self.rank, "pid": os.getpid()}
-        os.write(self._file, (json.dumps(line | facts) + "\n").encode())
+        os.write(self._file, (json.dumps(line | {"printed": self.printed} | facts) + "\n").encode())
         os.fsync(self._file)
+
+    def print_line(self) -> None:
+        """Print the next of the lines that the rank's log must have."""
+        self.printed += 1
+        print(numbered_line(self.printed), flush=True)  # noqa: T201 - it belongs into the trial's log
 
     def close(self) -> None:
         os.close(self._file)
@@ -54,6 +61,7 @@ def train(config: Config, journal: Journal) -> None:
     start = restore(journal)
     for step in range(start + 1, config["steps"] + 1):
         time.sleep(config["pause"])
+        journal.print_line()
         if step == config.get("breaks_at") and config["x"] == config["breaks_when_x"]:
             raise ValueError(f"no training with x = {config['x']}")
         report(config, journal, step)
