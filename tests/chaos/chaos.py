@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.chaos.evidence.collect import collect
 from tests.chaos.evidence.snapshot import Snapshot
-from tests.chaos.experiments import Planned, climb, drift, external, fresh, grid, pace, population
+from tests.chaos.experiments import Planned, climb, command, drift, external, fresh, grid, pace, population
 from tests.chaos.faults.schedule import Target, schedule
 from tests.chaos.load import Load, Series
 from tests.chaos.run import Run
@@ -26,6 +26,7 @@ class Kind(StrEnum):
     ODD = "odd"
     CLIMB = "climb"
     POPULATION = "population"
+    COMMAND = "command"
     EXTERNAL = "external"
     STEERED = "steered"
 
@@ -106,6 +107,11 @@ def _population(plan: Plan, journal: str, number: int) -> Planned:
     )
 
 
+def _command(plan: Plan, journal: str, number: int) -> Planned:
+    trials = max(4, plan.trials // 2)
+    return command(f"command-{number}", journal, seed=plan.seed + number, trials=trials, parallelism=plan.parallelism)
+
+
 def _external(plan: Plan, journal: str, number: int) -> Planned:
     return external(
         f"external-{number}", journal, seed=plan.seed + number, trials=plan.trials, parallelism=plan.parallelism
@@ -118,5 +124,6 @@ MAKERS: Mapping[Kind, Callable[[Plan, str, int], Planned]] = {
     Kind.ODD: _odd,
     Kind.CLIMB: _climb,
     Kind.POPULATION: _population,
+    Kind.COMMAND: _command,
     Kind.EXTERNAL: _external,
 }

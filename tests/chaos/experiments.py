@@ -109,6 +109,23 @@ def fresh(name: str, journal: str, *, seed: int, trials: int) -> Planned:
     return Planned(spec, Expected("max_trials", trials))
 
 
+def command(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
+    """A program that prints its metrics, and saves into a directory. Its steps take longer than to read a line."""
+    spec = _spec(name, journal, steps=10, pause=0.4, save_every=2) | {
+        "space": {"x": X, "width": {"type": "int", "low": 1, "high": 8}},
+        "search": {"sampler": "random", "seed": seed},
+        "limits": {"max_trials": trials, "parallelism": parallelism},
+        "step_metric": "step",
+    }
+    del spec["trainer"]["entrypoint"]
+    spec["trainer"] |= {
+        "kind": "command",
+        "command": ["python", "program.py"],
+        "metrics": {"stdout": [r"step=(?P<step>\d+) loss=(?P<loss>\S+) made=(?P<made>\S+)"]},
+    }
+    return Planned(spec, Expected("max_trials", trials))
+
+
 def external(name: str, journal: str, *, seed: int, trials: int, parallelism: int) -> Planned:
     """Trials that a user's own program runs over HTTP, without Ray."""
     spec = _spec(name, journal, steps=16, pause=0.2, save_every=100) | {

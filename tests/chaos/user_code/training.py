@@ -1,10 +1,8 @@
 """A user's training script that records what each rank does in a journal.
 
-It imports Ray Train and nothing of Paceline. A line is one `write` and one `fsync`, so that a SIGKILL loses none.
+It imports Ray Train and nothing of Paceline.
 """
 
-import hashlib
-import json
 import os
 import tempfile
 import time
@@ -12,42 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import ray.train
+from checkpoints import restored, save  # type: ignore[import-not-found]
 from curves import loss  # type: ignore[import-not-found]
-from numbered_lines import numbered_line  # type: ignore[import-not-found]
+from journal import Journal  # type: ignore[import-not-found]
 from ray.train import Checkpoint
 
 Config = dict[str, Any]
-PAYLOAD_BYTES = 100_000
-
-
-class Journal:
-    """The journal of one rank in one attempt, a file of its own. Each line says how many lines the rank has printed."""
-
-    def __init__(self, config: Config) -> None:
-        context = ray.train.get_context()
-        self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
-        self.run: str = context.get_experiment_name()
-        self.printed = 0
-        name = f"{self.run.replace('/', '+')}+rank-{self.rank}+{os.getpid()}.jsonl"
-        self._file = os.open(Path(config["journal"]) / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def write(self, did: str, step: int, **facts: Any) -> None:
-        line = {"at": time.time(), "did": did, "step": step, "run": self.run, "rank": self.rank, "pid": os.getpid()}
-        os.write(self._file, (json.dumps(line | {"printed": self.printed} | facts) + "\n").encode())
-        os.fsync(self._file)
-
-    def print_line(self) -> None:
-        """Print the next of the lines that the rank's log must have."""
-        self.printed += 1
-        print(numbered_line(self.printed), flush=True)  # noqa: T201 - it belongs into the trial's log
-
-    def close(self) -> None:
-        os.close(self._file)
 
 
 def train_fn(config: Config) -> None:
     """Report `steps` times, `pause` seconds apart, with a checkpoint every `save_every` steps."""
-    journal = Journal(config)
+    context = ray.train.get_context()
+    journal = Journal(config["journal"], context.get_experiment_name(), context.get_world_rank(), os.getpid())
     try:
         train(config, journal)
     except BaseException as error:
@@ -77,19 +51,10 @@ def report(config: Config, journal: Journal, step: int) -> None:
     else:
         with tempfile.TemporaryDirectory() as directory:
             journal.write("saving", step)
-            save(Path(directory), journal, step)
+            save(Path(directory), journal.rank, ray.train.get_context().get_world_size(), step)
             journal.write("report", step, made=metrics["made"], saved=True)
             ray.train.report(metrics, checkpoint=Checkpoint.from_directory(directory))
     journal.write("reported", step)
-
-
-def save(directory: Path, journal: Journal, step: int) -> None:
-    """Write this rank's part, random bytes and their digest; slowly, so that it can be killed while saving."""
-    content = step.to_bytes(4, "big") + os.urandom(PAYLOAD_BYTES)
-    (directory / f"part-{journal.rank}").write_bytes(content)
-    time.sleep(0.05)
-    digest = {"sha256": hashlib.sha256(content).hexdigest(), "step": step, "world_size": journal.world_size}
-    (directory / f"sum-{journal.rank}.json").write_text(json.dumps(digest))
 
 
 def restore(journal: Journal) -> int:
@@ -99,10 +64,6 @@ def restore(journal: Journal) -> int:
         journal.write("start", 0)
         return 0
     with checkpoint.as_directory() as directory:
-        first = json.loads((Path(directory) / "sum-0.json").read_text())
-        part = journal.rank % first["world_size"]  # an elastic group may have grown since
-        digest = json.loads((Path(directory) / f"sum-{part}.json").read_text())
-        content = (Path(directory) / f"part-{part}").read_bytes()
-    sound = hashlib.sha256(content).hexdigest() == digest["sha256"]
-    journal.write("resumed", digest["step"], uri=checkpoint.path, sound=sound)
-    return int(digest["step"])
+        step, sound = restored(Path(directory), journal.rank)
+    journal.write("resumed", step, uri=checkpoint.path, sound=sound)
+    return int(step)
