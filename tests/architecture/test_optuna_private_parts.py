@@ -29,8 +29,9 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "examples", "migrations", "search", "service", "tests", "trainer")
 ADAPTER = "search/samplers/optuna/"
 INTERNALS = {"search/samplers/optuna/internals.py", "search/samplers/optuna/gp/sampler.py"}
+REGISTRY = "examples/own_sampler/paceline_annealing/registry"
 ALLOWED = {
-    "examples/own_sampler/registry/samplers/annealing/__init__.py": "is a sampler by Optuna's public interface",
+    f"{REGISTRY}/samplers/annealing/__init__.py": "is a sampler by Optuna's public interface",
     "tests/unit/search/samplers/test_cmaes.py": "controls the random numbers of Optuna's sampler, to compare with it",
     "tests/unit/search/samplers/test_gp.py": "compares with places in Optuna's private search space",
     "tests/unit/search/samplers/test_nsga.py": "controls the random numbers of Optuna's samplers, to compare with them",

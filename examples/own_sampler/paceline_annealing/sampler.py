@@ -13,7 +13,7 @@ from search.problem import Feature, Problem
 from search.samplers.optuna.study_proposer import StudyProposer
 from search.samplers.sampler import Proposer, Sampler
 
-REGISTRY = Path(os.environ.get("OPTUNAHUB_REGISTRY", Path(__file__).parents[1] / "registry"))
+REGISTRY = Path(os.environ.get("OPTUNAHUB_REGISTRY", Path(__file__).with_name("registry")))
 """The operator of the service chooses it: a spec must not name code to be loaded."""
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,6 @@ class Careless(StoppingRule):
 """
 ENTRY_POINTS = """
 [paceline.samplers]
-annealing = paceline_annealing.sampler:Annealing
 absent = not_installed_anywhere:Sampler
 unfinished = broken_samplers:Unfinished
 elsewhere = broken_samplers:Elsewhere
@@ -67,7 +67,6 @@ tpe = broken_samplers:Raising
 number = math:pi
 
 [paceline.early_stopping]
-plateau = paceline_annealing.rule:Plateau
 unnamed = broken_rules:Unnamed
 careless = broken_rules:Careless
 """
@@ -83,7 +82,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: their-plugins\nVersion: 1.0\n")
     (installed / "entry_points.txt").write_text(ENTRY_POINTS)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, EXAMPLE, ROOT)))}
+    unpack_wheel(tmp_path_factory.mktemp("source"), folder)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT)))}
+
+
+def unpack_wheel(source: Path, folder: Path) -> None:
+    """Install the example as `pip install` does it, not as an editable package."""
+    shutil.copytree(EXAMPLE, source, dirs_exist_ok=True)
+    build = "import setuptools.build_meta as backend; backend.build_wheel('.')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    (wheel,) = source.glob("*.whl")
+    shutil.unpack_archive(wheel, folder, "zip")
 
 
 @pytest.fixture(scope="module")
