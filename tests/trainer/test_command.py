@@ -37,7 +37,7 @@ def add_command(service: FakeService) -> AddCommand:
             "kind": "command",
             "command": ["sh", "-c", script],
             "metrics": fields.pop("metrics", LOSS),
-            "scaling": {"num_workers": workers},
+            "scaling": {"num_workers": workers, **fields.pop("scaling", {})},
         }
         if (files := fields.pop("package", None)) is not None:
             trainer["package"] = service.add_package(files, "steps.py")
@@ -90,6 +90,22 @@ dist.destroy_process_group()  # without it, gloo's threads abort one of fifty pr
     assert finish.outcome == Outcome.COMPLETED, (finish.error, service.log(trial))
     assert [report.metrics["loss"] for report in service.reports[trial]] == [3.0, 6.0]
     assert sorted(record.read_text().splitlines()) == ["0 2 0 2 0", "1 2 1 2 0"]
+
+
+def test_its_ranks_see_all_gpus_of_the_trial_on_their_node_as_with_torchrun(
+    service: FakeService, add_command: AddCommand, record: Path
+) -> None:
+    """A script chooses its own by LOCAL_RANK. A trial on the same, warm workers sees them, too, and is sampled."""
+    note = f'echo "$LOCAL_RANK $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES" >> {record}'
+    gpus = {"use_gpu": True, "resources_per_worker": {"CPU": 1, "GPU": 1}}
+    for _ in range(2):
+        trial = add_command(f"{note}; echo step=1 loss=1", workers=2, scaling=gpus)
+        finish = service.finished(trial)
+        assert finish.outcome == Outcome.COMPLETED, finish.error
+    seen = [line.split() for line in record.read_text().splitlines()]
+    assert sorted(line[:2] for line in seen) == [["0", "2"], ["0", "2"], ["1", "2"], ["1", "2"]]
+    (visible,) = {line[2] for line in seen}
+    assert len(set(visible.split(","))) == 2
 
 
 def test_the_example_of_accelerates_launcher_trains_on_two_workers(service: FakeService) -> None:

@@ -52,6 +52,14 @@ def shared_gpus(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"torch_config": torch_config(config, share_gpus=True)}
 
 
+def gpus_as_with_torchrun(_: Mapping[str, Any]) -> dict[str, Any]:
+    """Each rank of a command sees the GPUs of all ranks on its node: scripts choose theirs by LOCAL_RANK."""
+    ray_backend = import_module("ray.train.backend")
+    backend = type("CommandBackend", (ray_backend.Backend,), {"share_cuda_visible_devices": True})
+    attributes = {"backend_cls": property(lambda _self: backend)}
+    return {"backend_config": type("CommandConfig", (ray_backend.BackendConfig,), attributes)()}
+
+
 def network_set_anew(_: Mapping[str, Any]) -> dict[str, Any]:
     """Reset LightGBM's network parameters per run; Ray's backend allows one run per process."""
     return {"lightgbm_config": lightgbm_config()}
@@ -64,7 +72,9 @@ BACKENDS = {
     "xgboost": Backend("ray.train.xgboost", "XGBoostTrainer", "xgboost"),
     "lightgbm": Backend("ray.train.lightgbm", "LightGBMTrainer", "lightgbm", options=network_set_anew),
     # The workers only run the command, which sets up its own communication.
-    "command": Backend("ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer", "ray"),
+    "command": Backend(
+        "ray.train.v2.api.data_parallel_trainer", "DataParallelTrainer", "ray", options=gpus_as_with_torchrun
+    ),
     # `jax.distributed.initialize` works only once in a process.
     "jax": Backend("ray.train.v2.jax", "JaxTrainer", "jax", is_warm=False),
     # TensorFlow's strategies keep their servers' ports until the process ends.

@@ -86,6 +86,11 @@ def test_libraries_that_choose_the_device_by_local_rank_see_all_gpus(kind: Kind,
     assert backend_class.share_cuda_visible_devices is sees_all
 
 
+@pytest.mark.slow
+def test_the_ranks_of_a_command_see_all_gpus_as_with_torchrun() -> None:
+    assert BACKENDS[Kind.COMMAND].options({})["backend_config"].backend_cls.share_cuda_visible_devices
+
+
 @pytest.mark.parametrize("kind", [Kind.JAX, Kind.TENSORFLOW], ids=str)
 def test_a_library_that_cannot_be_set_up_again_in_its_process_is_not_warm(kind: Kind) -> None:
     assert not BACKENDS[kind.value].is_warm
