@@ -4,6 +4,7 @@ import io
 import json
 import shlex
 import sys
+import uuid
 import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -38,6 +39,7 @@ def add_command(service: FakeService) -> AddCommand:
             "command": ["sh", "-c", script],
             "metrics": fields.pop("metrics", LOSS),
             "scaling": {"num_workers": workers, **fields.pop("scaling", {})},
+            "secrets": fields.pop("secrets", {}),
         }
         if (files := fields.pop("package", None)) is not None:
             trainer["package"] = service.add_package(files, "steps.py")
@@ -206,6 +208,33 @@ def test_its_exit_code_is_the_users_error(
     assert error is not None
     assert error.kind == FailureKind.USER_ERROR
     assert says in error.message
+
+
+def test_its_failure_shows_the_last_lines_of_its_standard_error_without_secrets(
+    service: FakeService, add_command: AddCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = f"s3cr3t/{uuid.uuid4().hex}"
+    monkeypatch.setenv("AGENT_KEY", value)
+    script = 'echo step=1 loss=1; for n in $(seq 30); do echo "line $n" >&2; done; echo "no entry for $KEY" >&2; exit 3'
+    trial = add_command(script, secrets={"KEY": {"from_agent_env": "AGENT_KEY"}})
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.message.startswith("the command ended with exit code 3: sh -c")
+    lines = [*(f"line {n}" for n in range(12, 31)), "no entry for ***"]
+    assert (error.traceback or "").splitlines() == [*lines, "", error.message]
+    assert service.log(trial).count("no entry for ***\n") == 1, "not once more with the failure"
+    assert value not in str([service.reports, service.logs, service.finishes])
+
+
+def test_its_failure_shows_its_output_where_it_has_no_standard_error(
+    service: FakeService, add_command: AddCommand
+) -> None:
+    """Of each rank its own, also where the output has no metrics and so is not captured."""
+    trial = add_command('echo "rank $RANK: no such file"; exit 1', workers=2, metrics={"file": "metrics.jsonl"})
+    error = service.finished(trial).error
+    assert error is not None
+    assert (error.traceback or "").splitlines()[0] in {"rank 0: no such file", "rank 1: no such file"}
+    assert all(one.traceback.startswith(f"rank {one.rank}: no such file") for one in error.ranks)
 
 
 def test_a_program_that_does_not_exist_cannot_start(service: FakeService) -> None:

@@ -65,6 +65,9 @@ class NotRead(OSError):
 class CommandFailed(RuntimeError):
     """The command of a trial has ended with an exit code other than 0, or by a signal."""
 
+    output: str = ""
+    """the end of what it has written, with secrets"""
+
 
 class DatasetNotMade(Exception):
     """`ray.train.get_dataset_shard()` has no dataset to return; `failure` says why, and what to change."""

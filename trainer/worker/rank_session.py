@@ -38,9 +38,10 @@ from trainer.ray_train.train_session import (
 from trainer.storable_values import storable_text
 from trainer.unused_folders import ScratchFolder
 from trainer.worker.commands.command import Command, run_command
+from trainer.worker.commands.command_output import last_lines
 from trainer.worker.datasets.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
-from trainer.worker.failures import Failure, describe, headline, not_read, not_saved
+from trainer.worker.failures import CommandFailed, Failure, describe, headline, not_read, not_saved
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -206,7 +207,7 @@ class RankSession:
         return WorkerEnded()
 
     def _failure_of(self, error: BaseException) -> Failure:
-        """Also writes its traceback to the trial's log."""
+        """Also writes its traceback to the trial's log, where the output of a command stands already."""
         failure = describe(
             error,
             rank=self.rank,
@@ -216,8 +217,16 @@ class RankSession:
             resume=self.job.resume,
             has_oom_kill=read_oom_kills(self.oom_counter) != self._oom_kills,
         )
+        if isinstance(error, CommandFailed):
+            sys.stderr.write(f"{failure.message}\n")
+            return self._with_output(self._masked(failure), error.output)
         sys.stderr.write(storable_text(failure.traceback or ""))
         return self._masked(failure)
+
+    def _with_output(self, failure: Failure, output: str) -> Failure:
+        """With the last lines of a command's output for a traceback. Secrets are masked before one could be cut."""
+        lines = last_lines(self._masker.mask(storable_text(output)))
+        return replace(failure, traceback=f"{lines}\n\n{failure.message}".lstrip())
 
     def _fail_in_background(self, error: BaseException) -> AttemptFailed:
         """Report why a checkpoint could not be saved, in whose thread this runs; the function may still train.

@@ -27,6 +27,7 @@ from ray.train import Checkpoint
 from ray.train.collective import broadcast_from_rank_zero
 
 from trainer.worker.commands.command_metrics import CommandReport, JsonLinesReader, ReportServer, StdoutReader
+from trainer.worker.commands.command_output import CommandOutput
 from trainer.worker.commands.command_process import CommandProcess, end_of
 from trainer.worker.commands.master_port import find_master_port
 from trainer.worker.failures import CommandFailed
@@ -182,6 +183,7 @@ class _Rank:
         context = ray.train.get_context()
         self._rank, self._world_size = context.get_world_rank(), context.get_world_size()
         self._inbox = _Inbox()
+        self._output = CommandOutput()
         self._ended = False
         self._listener = ThreadPoolExecutor(1, "command-broadcast")
         self._listening: Future[Any] | None = None
@@ -271,7 +273,9 @@ class _Rank:
             return
         if code == SIGKILL and read_oom_kills(self._oom_counter) != self._oom_kills:
             raise MemoryError("the kernel killed the command for lack of memory")
-        raise CommandFailed(f"the command ended with {end_of(code)}: {' '.join(self._command.argv)[:200]}")
+        failure = CommandFailed(f"the command ended with {end_of(code)}: {' '.join(self._command.argv)[:200]}")
+        failure.output = self._output.end()
+        raise failure
 
     def _watch(self, readers: list[StdoutReader | JsonLinesReader]) -> None:
         code = self._process.wait()
