@@ -25,9 +25,18 @@ def train_fn(config: dict[str, float]) -> None:
 
 
 def report(metrics: dict[str, float], model: nn.Module) -> None:
+    """Report on every worker, as Ray Train asks; the first one brings the checkpoint."""
+    if ray.train.get_context().get_world_rank() != 0:
+        ray.train.report(metrics)
+        return
     with tempfile.TemporaryDirectory() as folder:
-        torch.save({"epoch": metrics["epoch"], "model": model.state_dict()}, Path(folder, "state.pt"))
+        torch.save({"epoch": metrics["epoch"], "model": unwrapped(model).state_dict()}, Path(folder, "state.pt"))
         ray.train.report(metrics, checkpoint=ray.train.Checkpoint(folder))
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the model without the wrapper that `prepare_model` puts around it when there are several workers."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
 
 
 def restored_epoch(model: nn.Module) -> int:
@@ -36,5 +45,5 @@ def restored_epoch(model: nn.Module) -> int:
         return 0
     with checkpoint.as_directory() as folder:
         state = torch.load(Path(folder, "state.pt"), weights_only=True)
-    model.load_state_dict(state["model"])
+    unwrapped(model).load_state_dict(state["model"])
     return int(state["epoch"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.trainer.conftest import set_constant, until
 from tests.trainer.fake_service import FakeService
@@ -260,3 +261,30 @@ def test_each_format_is_a_reader_of_ray_data_that_takes_paths_first(format_: Dat
 
     first = next(iter(inspect.signature(getattr(ray.data, f"read_{format_}")).parameters))
     assert first in {"paths", "path", "uri"}
+
+
+def test_the_example_saves_one_plain_model_and_continues_from_it(service: FakeService) -> None:
+    """Without the wrapper of several workers: the checkpoint can be loaded where there is one."""
+    import torch  # noqa: PLC0415 - heavy
+
+    example = Path(__file__).parents[2] / "examples" / "data"
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as archive:
+        for name in ("train.py", "data.py"):
+            archive.write(example / name, name)
+    spec = yaml.safe_load((example / "experiment.yaml").read_text())
+    trainer = spec["trainer"] | {"package": service.add_package(package.getvalue(), "package.zip")}
+    first = service.add_trial(
+        trainer, spec["config"] | {"lr": 0.1, "epochs": 2}, params={"lr": 0.1}, keep_checkpoints=9
+    )
+    finish = service.finished(first)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    saved = service.reports[first][-1].checkpoint
+    assert saved
+    assert torch.load(Path(saved, "state.pt"), weights_only=True)["model"].keys() == {"weight", "bias"}
+
+    resume = {"uri": saved, "step": 2}
+    resumed = service.add_trial(trainer, spec["config"] | {"lr": 0.1, "epochs": 3}, params={"lr": 0.1}, resume=resume)
+    finish = service.finished(resumed)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    assert [report.metrics["epoch"] for report in service.reports[resumed]] == [3]
