@@ -193,6 +193,57 @@ def test_the_checkpoint_directory_is_saved_with_each_report_and_restored(
     assert steps_of(service, resumed) == [3]
 
 
+SAVING = """
+n=$(cat "$PACELINE_CHECKPOINT_DIR/state" 2>/dev/null || echo 0)
+while [ $n -lt {steps} ]; do
+    n=$((n+1))
+    echo $n > "$PACELINE_CHECKPOINT_DIR/new"
+    mv "$PACELINE_CHECKPOINT_DIR/new" "$PACELINE_CHECKPOINT_DIR/state"
+    {report}
+done
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("report", "metrics"),
+    [("echo step=$n loss=1", LOSS), ("""echo '{"step": '$n'}' >> metrics.jsonl""", {"file": "metrics.jsonl"})],
+    ids=["output", "file"],
+)
+def test_a_checkpoint_has_the_state_of_its_step_though_the_command_runs_ahead(
+    service: FakeService, add_command: AddCommand, report: str, metrics: dict[str, Any], workers: int
+) -> None:
+    """Its steps take a few milliseconds, and a report takes longer."""
+    script = SAVING.format(steps=100, report=f"[ $RANK != 0 ] || {report}")
+    trial = add_command(script, keep_checkpoints=100, metrics=metrics, workers=workers)
+    finish = service.finished(trial)
+    assert finish.outcome == Outcome.COMPLETED, finish.error
+    reports = service.reports[trial]
+    assert [one.metrics["step"] for one in reports] == list(range(1, 101))
+    saved = {one.metrics["step"]: Path(one.checkpoint, "state").read_text() for one in reports if one.checkpoint}
+    assert saved.items() == {step: f"{step}\n" for step in saved}.items()
+    assert 100 in saved, "nothing is newer than its last line"
+
+
+def test_a_trial_that_stops_has_the_state_of_the_step_at_which_it_stops(
+    service: FakeService, add_command: AddCommand, record: Path
+) -> None:
+    """Its command has trained on meanwhile: it continues with the very next step."""
+
+    def stop_late(trial: str, report: Report) -> Answer:
+        until(lambda: len(record.read_text().splitlines()) > 5, "the command runs ahead")
+        return stop_at_second(trial, report)
+
+    service.decide = stop_late
+    script = SAVING.format(steps=100, report=f"echo step=$n loss=1; echo $n >> {record}; sleep 0.2")
+    trial = add_command(script, keep_checkpoints=100)
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    last = service.reports[trial][-1]
+    assert last.metrics["step"] == 2
+    assert last.checkpoint
+    assert Path(last.checkpoint, "state").read_text() == "2\n"
+
+
 @pytest.mark.parametrize(
     ("script", "workers", "says"),
     [

@@ -1,10 +1,14 @@
 """The checkpoint directory of a command, which continues to write while it is saved."""
 
+import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from trainer.worker.commands.snapshot import Later, Line, Snapshot, Unchanged
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
@@ -14,7 +18,7 @@ def test_it_is_saved_while_the_command_replaces_and_removes_files(
 ) -> None:
     import ray.train  # noqa: PLC0415 - heavy
 
-    from trainer.worker.commands.command import CheckpointDirectory  # noqa: PLC0415 - heavy
+    from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
 
     monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
     directory, stop, has_begun = CheckpointDirectory(tmp_path), threading.Event(), threading.Event()
@@ -43,7 +47,7 @@ def test_it_is_saved_while_the_command_replaces_and_removes_files(
 def test_it_is_saved_while_the_command_replaces_whole_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray.train  # noqa: PLC0415 - heavy
 
-    from trainer.worker.commands.command import CheckpointDirectory  # noqa: PLC0415 - heavy
+    from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
 
     monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
     (tmp_path / "state").touch()
@@ -65,3 +69,73 @@ def test_it_is_saved_while_the_command_replaces_whole_folders(tmp_path: Path, mo
     finally:
         stop.set()
         command.join()
+
+
+class Saving:
+    """A directory in which a state of a size is saved at a time, and taken for a line of the time 5."""
+
+    def __init__(self, folder: Path) -> None:
+        from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
+
+        (folder / "saved").mkdir()
+        self.directory = CheckpointDirectory(folder / "saved")
+        self._new = folder / "new"
+
+    def save(self, at: int, size: int = 1) -> None:
+        self._new.write_text("x" * size)
+        os.utime(self._new, ns=(at, at))
+        self._new.rename(self.directory.path / "state")
+
+    def take(self, at: int, *, is_certain: bool = True, is_quiet: bool = True, size: int = 1) -> Any:
+        self.save(at, size)
+        return self.directory.take(Line(5, is_certain=is_certain, is_quiet=lambda: is_quiet))
+
+
+@pytest.fixture
+def saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saving:
+    import ray.train  # noqa: PLC0415 - heavy
+
+    from trainer.worker.commands import checkpoint_directory  # noqa: PLC0415 - heavy
+
+    monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
+    monkeypatch.setattr(checkpoint_directory, "MAX_WAITING_BYTES", 100)
+    return Saving(tmp_path)
+
+
+def test_a_state_that_was_saved_before_the_line_belongs_to_it(saving: Saving) -> None:
+    snapshot = saving.take(4, is_quiet=False)
+    assert isinstance(snapshot, Snapshot)
+    assert (snapshot.path / "state").read_text() == "x"
+    assert saving.directory.take(Line(9, is_certain=True, is_quiet=lambda: True)) == Unchanged()
+
+
+def test_a_state_that_was_saved_after_the_line_belongs_to_a_later_one(saving: Saving) -> None:
+    assert saving.take(6) == Later()
+    assert isinstance(saving.directory.take(Line(7, is_certain=True, is_quiet=lambda: True)), Snapshot)
+
+
+@pytest.mark.parametrize(("at", "is_certain"), [(5, True), (4, False)])
+def test_what_may_be_later_belongs_to_the_line_if_the_command_is_quiet(
+    saving: Saving, at: int, is_certain: bool
+) -> None:
+    assert saving.take(at, is_certain=is_certain, is_quiet=False) == Later()
+    assert isinstance(saving.take(at, is_certain=is_certain), Snapshot)
+
+
+def test_few_large_snapshots_wait_at_a_time(saving: Saving) -> None:
+    first, second = (saving.take(at, size=60) for at in (1, 2))
+    assert saving.take(3, size=60) == Later()
+    saving.directory.release(first)
+    assert isinstance(saving.take(4, size=60), Snapshot)
+    assert second.is_intact()
+
+
+def test_small_snapshots_wait_for_many_reports(saving: Saving) -> None:
+    assert all(isinstance(saving.take(1, size=size), Snapshot) for size in range(1, 11))
+
+
+def test_a_snapshot_shows_that_the_command_has_written_into_its_file(saving: Saving) -> None:
+    snapshot = saving.take(4)
+    assert snapshot.is_intact()
+    (saving.directory.path / "state").write_text("y")
+    assert not snapshot.is_intact()

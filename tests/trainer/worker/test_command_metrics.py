@@ -1,12 +1,12 @@
 """What a command reports: lines of its output, a file with JSON lines, and HTTP calls."""
 
-import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
@@ -19,11 +19,21 @@ from trainer.worker.commands.command_metrics import (
     StdoutReader,
     metrics_in,
 )
+from trainer.worker.commands.command_process import open_fifo
 
 LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
 EPOCH = re.compile(r"epoch (?P<epoch>\d+)")
 SECONDS = 120
 PAIRS = re.compile(r"(?P<name>\w+)=(?P<value>\S+)")
+
+
+@contextmanager
+def written_to_a_fifo(output: bytes) -> Iterator[IO[bytes]]:
+    reading, writing = open_fifo()
+    os.write(writing, output)
+    os.close(writing)
+    with open(reading, "rb", buffering=0) as stream:  # noqa: PTH123 - a descriptor
+        yield stream
 
 
 @pytest.mark.parametrize(
@@ -52,17 +62,19 @@ def test_not_a_number_is_a_number() -> None:
 def test_of_a_line_that_a_progress_bar_rewrites_the_last_state_counts() -> None:
     found: list[CommandReport] = []
     output = "".join(f"\repoch 1: {batch}/3 loss={9 - batch}" for batch in range(1, 4)) + "\rsaved\nloss=5 acc=1\r\n"
-    reader = StdoutReader(io.BytesIO(output.encode()), [EPOCH, LOSS], found.append)
-    reader.start()
-    reader.finish()
+    with written_to_a_fifo(output.encode()) as stream:
+        reader = StdoutReader(stream, [EPOCH, LOSS], found.append)
+        reader.start()
+        reader.finish()
     assert [one.metrics for one in found] == [{"epoch": 1, "loss": 6}, {"loss": 5, "acc": 1}]
 
 
 def test_the_output_is_passed_on_and_read(capfd: pytest.CaptureFixture[str]) -> None:
     found: list[CommandReport] = []
-    reader = StdoutReader(io.BytesIO(b"start\nloss=1\r\nloss=2\nloss=3"), [LOSS], found.append)
-    reader.start()
-    reader.finish()
+    with written_to_a_fifo(b"start\nloss=1\r\nloss=2\nloss=3") as stream:
+        reader = StdoutReader(stream, [LOSS], found.append)
+        reader.start()
+        reader.finish()
     assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
     assert capfd.readouterr().out == "start\nloss=1\r\nloss=2\nloss=3"
 
@@ -156,3 +168,54 @@ def test_a_wrong_call_says_what_would_be_right(token: str | None, body: Any, sta
         answer = httpx.post(server.url, content=json.dumps(body), headers=headers, timeout=SECONDS)
     assert answer.status_code == status
     assert says in answer.json()["detail"]
+
+
+def test_the_last_line_that_was_read_says_when_it_was_written(tmp_path: Path) -> None:
+    """A state which the command saves after its line is later than the line, however late the line is read."""
+    found, (reading, writing) = list[CommandReport](), open_fifo()
+    with open(reading, "rb", buffering=0) as stream:  # noqa: PTH123 - a descriptor
+        reader = StdoutReader(stream, [LOSS], found.append)
+        reader.start()
+        for loss in (1, 2):
+            before = saved(tmp_path / "before")
+            os.write(writing, f"loss={loss}\n".encode())
+            after = saved(tmp_path / "after")
+            until(lambda: len(found) == loss, "the line is read")  # noqa: B023 - called here
+            line = found[-1].line
+            assert line
+            assert before <= line.at_ns <= after
+        os.close(writing)
+        reader.finish()
+
+
+def test_a_line_with_another_one_behind_it_gets_no_state() -> None:
+    found = list[CommandReport]()
+    with written_to_a_fifo(b"loss=1\nloss=2\nloss=3\n") as stream:
+        reader = StdoutReader(stream, [LOSS], found.append)
+        reader.start()
+        reader.finish()
+    assert [one.line is not None for one in found] == [False, False, True]
+
+
+def test_a_line_whose_output_has_gone_on_before_it_was_read_gets_no_state() -> None:
+    """What follows it may have been written after the next state was saved."""
+    found = list[CommandReport]()
+    with written_to_a_fifo(b"loss=1\nsaved\n") as stream:
+        reader = StdoutReader(stream, [LOSS], found.append)
+        reader.start()
+        reader.finish()
+    assert [one.line for one in found] == [None]
+
+
+def test_of_a_file_the_last_line_says_when_it_was_written(tmp_path: Path) -> None:
+    path, found = tmp_path / "metrics.jsonl", list[CommandReport]()
+    reader = JsonLinesReader(path, found.append, lambda _: None)
+    path.write_text('{"loss": 1}\n{"loss": 2}\n')
+    reader.start()
+    reader.finish()
+    assert [one.line.at_ns if one.line else None for one in found] == [None, path.stat().st_mtime_ns]
+
+
+def saved(path: Path) -> int:
+    path.touch()
+    return path.stat().st_mtime_ns

@@ -10,15 +10,12 @@ import logging
 import os
 import re
 import shutil
-import stat
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from queue import Empty, Full, Queue
 from typing import Any, Self
 
 import ray
@@ -26,10 +23,12 @@ import ray.train
 from ray.train import Checkpoint
 from ray.train.collective import broadcast_from_rank_zero
 
+from trainer.worker.commands.checkpoint_directory import CheckpointDirectory
 from trainer.worker.commands.command_metrics import CommandReport, JsonLinesReader, ReportServer, StdoutReader
 from trainer.worker.commands.command_output import CommandOutput
 from trainer.worker.commands.command_process import CommandProcess, end_of
 from trainer.worker.commands.master_port import find_master_port
+from trainer.worker.commands.snapshot import Later, Snapshot, Unchanged
 from trainer.worker.failures import CommandFailed
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import StopTraining
@@ -39,14 +38,12 @@ MAX_WAITING_REPORTS = 100
 """A command that reports faster than the service answers has to wait, as a training function does."""
 KEEP_ALIVE_SECONDS = 30.0
 """Ray warns of a broadcast for which ranks wait longer than a minute."""
-LINK_ATTEMPTS = 20
-"""How often the files are looked at until none is replaced meanwhile."""
-
 LEAVE_SECONDS = 10.0
 """How long a command that was answered `stop` may take to end itself, before it gets SIGTERM."""
 SIGKILL = -9
 
-REPORT, WAIT, END = "report", "wait", "end"
+REPORT, SAVE, WAIT, END = "report", "save", "wait", "end"
+"""What the ranks do next. SAVE is a report with the checkpoint directories of all ranks."""
 
 logger = logging.getLogger("paceline")
 
@@ -71,7 +68,7 @@ class Exited:
 
 @dataclass(frozen=True)
 class Shared:
-    """What rank 0 says that comes next: REPORT, WAIT or END."""
+    """What rank 0 says that comes next."""
 
     next: str
 
@@ -88,85 +85,48 @@ def run_command(command: Command, directory: Path, config: dict[str, Any]) -> No
         rank.run()
 
 
-class CheckpointDirectory:
-    """The directory in which the command saves. It begins with the checkpoint to resume from."""
-
-    def __init__(self, directory: Path) -> None:
-        self.path = directory
-        if (checkpoint := ray.train.get_checkpoint()) is not None:
-            checkpoint.to_directory(str(directory))
-        self._saved = self._state()
-
-    @contextlib.contextmanager
-    def changed(self) -> Iterator[Checkpoint | None]:
-        """Yield the checkpoint if the command has changed a file since the last call, else None.
-
-        It has links to the files as they are now: the command continues meanwhile, and may replace or remove them.
-        """
-        state = self._state()
-        if state == self._saved or not state:
-            yield None
-            return
-        self._saved = state
-        with tempfile.TemporaryDirectory(dir=self.path.parent) as links:
-            for number in range(LINK_ATTEMPTS):
-                linked = Path(links, str(number))
-                gone = [path for path, *_ in state if not _link(path, linked / path.relative_to(self.path))]
-                if state and not gone:
-                    break
-                state = self._state()  # a file was replaced while its name was read
-            yield Checkpoint.from_directory(str(linked))
-
-    def _state(self) -> set[tuple[Path, int, int]]:
-        found = set()
-        for folder, _, names in os.walk(self.path):  # without an error for a folder that has just been removed
-            for path in (Path(folder, name) for name in names):
-                with contextlib.suppress(FileNotFoundError):
-                    status = path.stat()
-                    if stat.S_ISREG(status.st_mode):
-                        found.add((path, status.st_size, status.st_mtime_ns))
-        return found
-
-
-def _link(path: Path, link: Path) -> bool:
-    """Return False if there is no such file any more. Where the file system has no links, it is copied."""
-    link.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        link.hardlink_to(path.resolve())
-    except FileNotFoundError:
-        return False
-    except OSError:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy2(path, link)
-        return link.exists()
-    return True
-
-
 class _Inbox:
-    """What the main thread has to do, from all other threads. After `close`, what comes is dropped."""
+    """What the main thread has to do, from all other threads. After `close`, what comes is dropped.
+
+    Once it is full, what comes waits until half of it is done. So the readers of the command's output catch up with the
+    command, and see again which line a state belongs to.
+    """
 
     def __init__(self) -> None:
-        self._queue: Queue[Message] = Queue(MAX_WAITING_REPORTS)
-        self._closed = threading.Event()
+        self._messages: deque[Message] = deque()
+        self._changed = threading.Condition()
+        self._is_full = self._is_closed = False
 
     def put(self, message: Message) -> None:
-        while not self._closed.is_set():
-            with contextlib.suppress(Full):
-                self._queue.put(message, timeout=0.1)
-                if self._closed.is_set():  # perhaps after `close` has answered what was there
-                    self.close()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or not self._is_full)
+            if not self._is_closed:
+                self._messages.append(message)
+                self._is_full = len(self._messages) >= MAX_WAITING_REPORTS
+                self._changed.notify_all()
                 return
         _answer(message, "stop")
 
     def get(self, seconds: float | None = None) -> Message | None:
         """None if nothing came in this time."""
-        with contextlib.suppress(Empty):
-            return self._queue.get(timeout=seconds)
-        return None
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._messages, seconds):
+                return None
+            message = self._messages.popleft()
+            self._is_full = self._is_full and len(self._messages) > MAX_WAITING_REPORTS // 2
+            self._changed.notify_all()
+            return message
+
+    def has_report(self) -> bool:
+        with self._changed:
+            return any(isinstance(message, CommandReport) for message in self._messages)
 
     def close(self) -> None:
-        self._closed.set()
-        while (message := self.get(0)) is not None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            left, self._messages = self._messages, deque()
+        for message in left:
             _answer(message, "stop")
 
 
@@ -184,6 +144,7 @@ class _Rank:
         self._rank, self._world_size = context.get_world_rank(), context.get_world_size()
         self._inbox = _Inbox()
         self._output = CommandOutput()
+        self._saves_with_others = self._world_size > 1
         self._ended = False
         self._listener = ThreadPoolExecutor(1, "command-broadcast")
         self._listening: Future[Any] | None = None
@@ -222,10 +183,12 @@ class _Rank:
             if isinstance(message, Exited):
                 self._check(message.code)
                 self._ended = True
-            if self._rank == 0:
-                self._share(_next_for_others(message))
-            if isinstance(message, CommandReport) or message == Shared(REPORT):
-                self._report(message if isinstance(message, CommandReport) else CommandReport({}))
+            if isinstance(message, CommandReport):
+                self._report_first(message)
+            elif self._rank == 0:
+                self._share(END if isinstance(message, Exited) else WAIT)
+            elif message in (Shared(REPORT), Shared(SAVE)):
+                self._report_too(saves=message == Shared(SAVE))
             if (self._rank == 0 and self._ended) or message == Shared(END):
                 break
         if not self._ended:
@@ -254,10 +217,35 @@ class _Rank:
         if self._world_size > 1:
             broadcast_from_rank_zero(what)
 
-    def _report(self, report: CommandReport) -> None:
+    def _report_first(self, report: CommandReport) -> None:
+        """Report as rank 0."""
+        with contextlib.ExitStack() as cleanup:
+            saves, checkpoint = self._checkpoint_of(report, cleanup)
+            self._share(SAVE if saves else REPORT)
+            self._report(report, checkpoint)
+
+    def _report_too(self, *, saves: bool) -> None:
+        """Take part in rank 0's report."""
+        with self._checkpoints.changed() if saves else contextlib.nullcontext() as checkpoint:
+            self._report(CommandReport({}), checkpoint)
+
+    def _checkpoint_of(self, report: CommandReport, cleanup: contextlib.ExitStack) -> tuple[bool, Checkpoint | None]:
+        """Whether the other ranks are to save, and what this one saves. A command waits for the answer to its call."""
+        if report.decision is not None:
+            return True, cleanup.enter_context(self._checkpoints.changed())
+        taken: Snapshot | Unchanged | Later = report.snapshot or Later()
+        if self._saves_with_others and report.line is not None and not self._inbox.has_report():
+            taken = self._checkpoints.take(report.line)
+        if isinstance(taken, Later):
+            return False, None
+        if isinstance(taken, Unchanged):
+            return True, None
+        cleanup.callback(self._checkpoints.release, taken)
+        return True, Checkpoint.from_directory(str(taken.path)) if taken.is_intact() else None
+
+    def _report(self, report: CommandReport, checkpoint: Checkpoint | None) -> None:
         try:
-            with self._checkpoints.changed() as checkpoint:
-                ray.train.report(report.metrics, checkpoint=checkpoint)
+            ray.train.report(report.metrics, checkpoint=checkpoint)
         except StopTraining:
             _answer(report, "stop")
             grace = self._command.stop_grace_seconds
@@ -267,6 +255,13 @@ class _Rank:
             _answer(report, "stop")
             raise
         _answer(report, "continue")
+
+    def _put(self, report: CommandReport) -> None:
+        """Gets what the command has written. A lone rank saves its state now, before the command saves the next one."""
+        if report.line is not None and not self._saves_with_others:
+            taken = self._checkpoints.take(report.line)
+            report = replace(report, snapshot=taken if isinstance(taken, Snapshot) else None)
+        self._inbox.put(report)
 
     def _check(self, code: int) -> None:
         if code == 0:
@@ -286,13 +281,13 @@ class _Rank:
     def _file_readers(self) -> list[JsonLinesReader]:
         if self._rank != 0 or self._command.file is None:
             return []
-        return [JsonLinesReader(Path(self._command.file), self._inbox.put, logger.warning)]
+        return [JsonLinesReader(Path(self._command.file), self._put, logger.warning)]
 
     def _stdout_readers(self) -> list[StdoutReader]:
         """None where the output is not captured: on the other ranks, too."""
         if self._process.stdout is None:
             return []
-        return [StdoutReader(self._process.stdout, [re.compile(one) for one in self._command.stdout], self._inbox.put)]
+        return [StdoutReader(self._process.stdout, [re.compile(one) for one in self._command.stdout], self._put)]
 
     def _start(self, env: dict[str, str]) -> CommandProcess:
         program = self._command.argv[0]
@@ -327,12 +322,6 @@ class _Rank:
             "PACELINE_CHECKPOINT_DIR": str(self._checkpoints.path),
             "PYTHONUNBUFFERED": "1",  # a line that waits in a buffer is a report that comes late
         }
-
-
-def _next_for_others(message: Message | None) -> str:
-    if isinstance(message, CommandReport):
-        return REPORT
-    return END if isinstance(message, Exited) else WAIT
 
 
 def _why_not_run(program: str) -> str:

@@ -9,24 +9,36 @@ import json
 import os
 import re
 import secrets
+import select
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from trainer.worker.commands.snapshot import Line, Snapshot
+
 POLL_SECONDS = 0.1
+CHUNK_BYTES = 65_536
+QUIET_SECONDS = 0.05
+"""A command that has written nothing for so long after a line has not yet begun to save its next state."""
 MAX_BODY_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
 class CommandReport:
-    """One report of the command. `decision`, if the command waits for it, gets `continue` or `stop`."""
+    """One report of the command. `decision`, if the command waits for it, gets `continue` or `stop`.
+
+    Without one, `line` is the line with the metrics, if a state may belong to it, and `snapshot` that state.
+    """
 
     metrics: dict[str, Any]
     decision: Future[str] | None = None
+    line: Line | None = None
+    snapshot: Snapshot | None = None
 
 
 Put = Callable[[CommandReport], None]
@@ -34,16 +46,15 @@ Put = Callable[[CommandReport], None]
 
 @dataclass
 class StdoutReader:
-    """Copies the command's standard output to the worker's, and finds metrics in its lines."""
+    """Copies the command's standard output, a pipe or FIFO, to the worker's, and finds metrics in its lines."""
 
     stream: IO[bytes]
     patterns: Sequence[re.Pattern[str]]
     put: Put
     _thread: threading.Thread = field(init=False)
-    _offset: int = 0
-    _before: bytes = b""
-    _lines: list[int] = field(default_factory=list)
-    _number: int = 0
+
+    def __post_init__(self) -> None:
+        self._first_written_ns = self._written_ns()
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._read, name="command-stdout")
@@ -54,11 +65,49 @@ class StdoutReader:
         self._thread.join()
 
     def _read(self) -> None:
-        for line in self.stream:
-            with contextlib.suppress(OSError):
-                os.write(1, line)
-            if metrics := metrics_shown_last(line.decode(errors="replace"), self.patterns):
-                self.put(CommandReport(metrics))
+        begun, is_behind = list[bytes](), self._has_more()
+        while chunk := os.read(self.stream.fileno(), CHUNK_BYTES):
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                lines = b"".join([*begun, chunk[:end]])
+                begun.clear()
+                self._report(lines, is_behind=is_behind, is_all=end == len(chunk))
+            begun.append(chunk[end:])
+            is_behind = self._has_more()
+        self._report(b"".join(begun), is_behind=False, is_all=True)
+
+    def _report(self, output: bytes, *, is_behind: bool, is_all: bool) -> None:
+        """`is_all`: the command has begun no further line. `is_behind`: the output has waited to be read."""
+        with contextlib.suppress(OSError):
+            os.write(1, output)
+        lines = output.decode(errors="replace").removesuffix("\n").split("\n")
+        found = [metrics_shown_last(line, self.patterns) for line in lines]
+        is_last = is_all and bool(found[-1])
+        reports = [CommandReport(metrics) for metrics in found if metrics]
+        if reports and (is_last or not is_behind):
+            reports[-1] = replace(reports[-1], line=self._line(is_last=is_last))
+        for report in reports:
+            self.put(report)
+
+    def _line(self, *, is_last: bool) -> Line | None:
+        """When what was read was written; None if the command has written more since."""
+        written = self._written_ns()
+        if self._has_more():
+            return None
+        if written == self._first_written_ns:  # the file system keeps no times of a FIFO
+            return Line(time.time_ns(), is_certain=False, is_quiet=self._is_quiet)
+        return Line(written, is_certain=is_last, is_quiet=self._is_quiet)
+
+    def _written_ns(self) -> int:
+        return os.fstat(self.stream.fileno()).st_mtime_ns
+
+    def _is_quiet(self) -> bool:
+        return self.stream.closed or not self._has_more(QUIET_SECONDS)
+
+    def _has_more(self, seconds: float = 0) -> bool:
+        poll = select.poll()
+        poll.register(self.stream, select.POLLIN)
+        return any(event & select.POLLIN for _, event in poll.poll(seconds * 1000))
 
 
 def metrics_shown_last(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:
@@ -136,12 +185,31 @@ class JsonLinesReader:
             if not self._goes_on(file):
                 self._offset, self._before, self._number = 0, b"", 0
             file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n") and not is_last:
-                    return  # it is still being written
-                self._offset, self._before = self._offset + len(line), line[-KNOWN_BYTES:]
-                if self._is_new(line):
-                    self._report(line)
+            found = [self._metrics_in(line) for line in self._new_lines(file, is_last=is_last)]
+            reports = [CommandReport(metrics) for metrics in found if metrics is not None]
+            if reports:
+                reports[-1] = replace(reports[-1], line=self._line(file, is_last=found[-1] is not None))
+            for report in reports:
+                self.put(report)
+
+    def _new_lines(self, file: BinaryIO, *, is_last: bool) -> Iterator[bytes]:
+        for line in file:
+            if not line.endswith(b"\n") and not is_last:
+                return  # it is still being written
+            self._offset, self._before = self._offset + len(line), line[-KNOWN_BYTES:]
+            if self._is_new(line):
+                yield line
+
+    def _line(self, file: BinaryIO, *, is_last: bool) -> Line | None:
+        """When what was read was written; None if the command has written more since."""
+        status = os.fstat(file.fileno())
+        if status.st_size != self._offset:
+            return None
+        return Line(status.st_mtime_ns, is_certain=is_last, is_quiet=self._is_quiet)
+
+    def _is_quiet(self) -> bool:
+        time.sleep(QUIET_SECONDS)
+        return self.path.exists() and self.path.stat().st_size == self._offset
 
     def _goes_on(self, file: BinaryIO) -> bool:
         """Whether the file has what was read last where it was; else the command has begun it anew."""
@@ -156,18 +224,18 @@ class JsonLinesReader:
         self._lines[number:] = [hash(line)]
         return True
 
-    def _report(self, line: bytes) -> None:
+    def _metrics_in(self, line: bytes) -> dict[str, Any] | None:
         if not line.strip():
-            return
+            return None
         try:
             metrics = json.loads(line)
         except ValueError:
             metrics = None
         if isinstance(metrics, dict):
-            self.put(CommandReport(metrics))
-        else:
-            shown = line[:200].decode(errors="replace")
-            self.warn(f"{self.path.name}: a line is not a JSON object and is left out: {shown}")
+            return metrics
+        shown = line[:200].decode(errors="replace")
+        self.warn(f"{self.path.name}: a line is not a JSON object and is left out: {shown}")
+        return None
 
 
 class ReportServer(ThreadingHTTPServer):

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO
 
 KEEPER = """
@@ -70,23 +72,25 @@ class CommandProcess:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], *, captures: bool) -> None:
         reading, self._lifeline = os.pipe()
+        output, writing = open_fifo() if captures else (None, None)
+        self.stdout: IO[bytes] | None = None if output is None else open(output, "rb", buffering=0)  # noqa: SIM115, PTH123
         try:
             self._process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-ISc", KEEPER, str(reading), *argv],
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if captures else None,
+                stdout=writing,
                 pass_fds=[reading],
             )
         except BaseException:
             os.close(self._lifeline)
+            if self.stdout is not None:
+                self.stdout.close()
             raise
         finally:
             os.close(reading)
-
-    @property
-    def stdout(self) -> IO[bytes] | None:
-        return self._process.stdout
+            if writing is not None:
+                os.close(writing)
 
     def wait(self, seconds: float | None = None) -> int:
         """Return the exit code, or the negative number of the signal that ended it. Raises TimeoutExpired."""
@@ -108,6 +112,20 @@ class CommandProcess:
         self._process.wait()
         if self.stdout is not None:
             self.stdout.close()
+
+
+def open_fifo() -> tuple[int, int]:
+    """Return the ends of a FIFO, to read from and to write to.
+
+    Unlike a pipe's, its status has the time at which it was last written, by the clock of the temporary files.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "output")
+        os.mkfifo(path)
+        reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else it waits for who writes
+        writing = os.open(path, os.O_WRONLY)
+    os.set_blocking(reading, True)
+    return reading, writing
 
 
 def end_of(code: int) -> str:

@@ -1,0 +1,63 @@
+"""Which saved state of a command belongs to which line of its output.
+
+The command does not wait for its lines to be read, so it may have saved a later state meanwhile. A state belongs to a
+line if none of its files was written after the line. The file system's clock tells: it dates the files and, through a
+FIFO or the metrics file, the line.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Line:
+    """When the command has written a line, in nanoseconds.
+
+    `is_certain`: it has written nothing else until then, and the time is the file system's. Otherwise `is_quiet`, which
+    waits a moment, has to say that the command has written nothing since.
+    """
+
+    at_ns: int
+    is_certain: bool
+    is_quiet: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Links to the files as they were when the line was written."""
+
+    path: Path
+    at_ns: int
+
+    def is_intact(self) -> bool:
+        """Whether the command has not written into one of the files since, instead of replacing it."""
+        return all(modified <= self.at_ns for _, _, modified in files_in(self.path))
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """There is nothing to save with the report."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """The command may have begun to save a later state, or too many snapshots wait: a later report gets the files."""
+
+
+State = set[tuple[Path, int, int]]
+"""The files' paths, relative to the directory, their sizes, and when they were written, in nanoseconds."""
+
+
+def files_in(directory: Path) -> State:
+    found = set()
+    for folder, _, names in os.walk(directory):  # without an error for a folder that has just been removed
+        for path in (Path(folder, name) for name in names):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode):
+                    found.add((path.relative_to(directory), status.st_size, status.st_mtime_ns))
+    return found
