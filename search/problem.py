@@ -26,8 +26,9 @@ def best_value_of(values: Iterable[float], direction: Direction) -> float:
 class Observation:
     """A trial as the search sees it.
 
-    `values` are the objectives' values of a completed trial, in the order of the problem's directions. `last_step` and
-    `last_value` are the newest report of the first objective, by which a pruned or stopped trial is ranked. `running`
+    `values` are the objectives' values of a completed trial, in the order of the problem's directions. `last_step` is
+    that of the newest report, and `last_value` the value of the first objective up to then (its newest one, or its best
+    one if the objective takes that), by which a pruned or stopped trial is ranked. `running`
     is any trial that has params and has not ended, including one that is queued. `constraints` are the trial's
     violations of the experiment's constraints, in the same order for all trials: the trial is feasible when none of
     them is above 0. A field is None where its value is not known. `diverged` is any trial that ended without a usable

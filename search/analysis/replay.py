@@ -135,8 +135,8 @@ def add_to_history(
                 own = history.of(number)
                 for milestone in rule.milestones(report, own):
                     own.reach(milestone, event.value, rule.pool_at(milestone, number, brackets.get(number)))
-            case Completion(number=number) if (newest := history.curves[number].newest) is not None:
-                history.complete(rule, number, newest)
+            case Completion(number=number) if (result := metric.result_of(history.curves[number])) is not None:
+                history.complete(rule, number, result)
             case Queued(number=number):
                 history.reopen(rule, number, brackets.get(number))
 
@@ -215,8 +215,8 @@ class _Replay:
                 trial.failed = False
                 if self._report(trial, event):
                     self._release()
-            case "running", Completion() if trial.last_value is not None:
-                self._history.complete(self._rule, event.number, trial.last_value)
+            case "running", Completion() if (result := self._result(event.number)) is not None:
+                self._history.complete(self._rule, event.number, result)
             case "ended", RecordedReport():
                 self._save(trial, event)
             case "leaving", RecordedReport():
@@ -229,6 +229,9 @@ class _Replay:
                 self._take(index, event)
             case "paused", _:
                 self._hold(index, event, trial)
+
+    def _result(self, number: int) -> float | None:
+        return self._metric.result_of(self._history.curves[number])
 
     def _end_without_pause(self, trial: TrialReplay) -> None:
         """The trial completed, failed or was stopped before it was paused."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from search.early_stopping.in_memory_curve import InMemoryCurve
 from search.early_stopping.rule import Rule, StoppingRule
 from search.mistakes import Mistake, listed
 from search.problem import Direction
@@ -10,8 +11,14 @@ from search.problem import Direction
 
 @dataclass(frozen=True)
 class ComparedMetric:
+    """`takes_best`: the result of a trial that ran to its end is the best of its values, not the newest."""
+
     name: str
     direction: Direction
+    takes_best: bool = False
+
+    def result_of(self, curve: InMemoryCurve) -> float | None:
+        return curve.best(self.direction) if self.takes_best and curve else curve.newest
 
 
 def compared_metric_of(rule: Rule, objectives: Sequence[ComparedMetric]) -> ComparedMetric:

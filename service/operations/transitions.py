@@ -145,7 +145,7 @@ def move_trial(
     if to not in TRIAL_MOVES[TrialStatus(trial.status)]:
         return False
     if to not in LIVE_TRIAL and not has_own_values(session, trial):
-        trial.value = trial.values = trial.violation = None  # it never trained with its params
+        trial.value = trial.values = trial.violation = trial.best_step = None  # it never trained with its params
     trial.status = to
     trial.reason = reason
     if to is TrialStatus.QUEUED:
@@ -164,6 +164,7 @@ def move_trial(
     if to not in LIVE_TRIAL:
         trial.ended_at = at
         facts |= {"values": list(objective_values(experiment, trial).values()), "step": trial.last_step}
+        facts |= {} if trial.best_step is None else {"best_step": trial.best_step}
         facts |= {} if (feasible := is_feasible(experiment, trial)) is None else {"feasible": feasible}
         facts |= {} if trial.confirms is None else {"confirms": trial.confirms}
     data = {"number": trial.number, "reason": reason, **facts}

@@ -14,7 +14,7 @@ from search.space.space import Space
 from service.errors import Invalid
 from service.specification.documents import check_values
 from service.specification.known_fields import places_of
-from service.specification.models import ConfirmSpec, ExperimentSpec
+from service.specification.models import ConfirmSpec, ExperimentSpec, Objective
 from service.specification.parser import parse_spec
 
 CHANGEABLE = {
@@ -162,11 +162,16 @@ def _enqueue_within(document: dict[str, Any], space: Space) -> list[Any]:
 
 
 def _objective_mistakes(before: ExperimentSpec, after: ExperimentSpec) -> Iterator[Mistake]:
-    if [(one.metric, one.direction) for one in after.objectives] != [
-        (one.metric, one.direction) for one in before.objectives
+    if [(one.metric, one.direction, one.report) for one in after.objectives] != [
+        (one.metric, one.direction, one.report) for one in before.objectives
     ]:
-        objectives = ", ".join(f"{{metric: {one.metric}, direction: {one.direction}}}" for one in before.objectives)
+        objectives = ", ".join(_without_target(one) for one in before.objectives)
         yield Mistake(("objectives",), f"only targets can be changed; the objectives are [{objectives}]")
+
+
+def _without_target(objective: Objective) -> str:
+    report = f", report: {objective.report}" if objective.report else ""
+    return f"{{metric: {objective.metric}, direction: {objective.direction}{report}}}"
 
 
 def _differences(path: tuple[str, ...], before: Any, after: Any) -> Iterator[Difference]:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -77,6 +77,19 @@ class Objective(SpecPart):
     """whether larger or smaller values are better"""
     target: float | None = Field(default=None, allow_inf_nan=False)
     """a trial that reaches this value ends the experiment"""
+    report: Literal["newest", "best"] | None = None
+    """which of its reports gives a trial its value, `newest` or `best`; absent: newest. With `best`, the trial keeps
+    the checkpoint of that report, too. For one objective without constraints, and not with pbt"""
+
+    @field_validator("report")
+    @classmethod
+    def _newest_is_the_default(cls, report: str | None) -> str | None:
+        """Services before this field read a stored specification only if it has no value."""
+        return None if report == "newest" else report
+
+    @property
+    def takes_best(self) -> bool:
+        return self.report == "best"
 
     def is_reached_by(self, value: float) -> bool:
         if self.target is None:
@@ -246,7 +259,7 @@ class ExperimentSpec(SpecPart):
 
     @cached_property
     def objective_metrics(self) -> list[ComparedMetric]:
-        return [ComparedMetric(objective.metric, objective.direction) for objective in self.objectives]
+        return [ComparedMetric(one.metric, one.direction, takes_best=one.takes_best) for one in self.objectives]
 
     @cached_property
     def warnings(self) -> list[Mistake]:
@@ -296,6 +309,7 @@ class ExperimentSpec(SpecPart):
         if self.limits.no_improvement and len(self.objectives) > 1:
             yield Mistake(("limits", "no_improvement"), "works with one objective only; leave it out")
         yield from self._retention_mistakes()
+        yield from self._best_report_mistakes()
         yield from self._mistakes_in_names()
         yield from self._enqueue_mistakes()
 
@@ -325,6 +339,29 @@ class ExperimentSpec(SpecPart):
                 ("checkpoints", "keep_best_trials"),
                 "must be absent with trainer.kind external: the programs that save the checkpoints have to remove them",
             )
+
+    def _best_report_mistakes(self) -> Iterator[Mistake]:
+        """The best report of one metric says nothing of the others at that step."""
+        for index, objective in enumerate(self.objectives):
+            if not objective.takes_best:
+                continue
+            path = ("objectives", index, "report")
+            if len(self.objectives) > 1:
+                yield Mistake(
+                    path,
+                    "works with one objective only: the best values of several may come from different reports; leave "
+                    "it out",
+                )
+            if self.constraints:
+                yield Mistake(
+                    path,
+                    "does not work with constraints: the best report need not be one that satisfies them; leave one of "
+                    "them out",
+                )
+            if isinstance(self.early_stopping, Pbt):
+                yield Mistake(
+                    path, "does not work with pbt: its trials change their params on the way; leave one of them out"
+                )
 
     def _confirm_mistakes(self, confirm: ConfirmSpec) -> Iterator[Mistake]:
         if len(self.objectives) > 1:

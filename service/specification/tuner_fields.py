@@ -6,7 +6,8 @@ from search.mistakes import UNKNOWN, Mistake, Path
 from service.specification.path_patterns import ANY, matches
 
 _OBJECTIVES = "is part of objectives here, as in [{metric: loss, direction: minimize}]"
-_NEWEST = "is not supported: a trial keeps its newest checkpoints (keep), and the best trials theirs (keep_best_trials)"
+_BEST = "is part of objectives here: with [{metric: …, direction: …, report: best}] a trial keeps its best checkpoint"
+_REPORT = "is called report here: newest or best"
 _LIMITS = {
     "num_samples": "max_trials",
     "n_trials": "max_trials",
@@ -47,6 +48,8 @@ _OBJECTIVE = {
     "mode": "is called direction here: minimize or maximize",
     "goal": "is called direction here: minimize or maximize",
     "name": "is called metric here",
+    "scope": _REPORT,
+    "value": _REPORT,
 }
 _NAMES: Mapping[Path, str] = {
     **{(name,): reason for name, reason in _TOP.items()},
@@ -57,8 +60,8 @@ _NAMES: Mapping[Path, str] = {
     ("search", "name"): "is called sampler here, as in {sampler: tpe}",
     ("failures", "max_failures"): "is called max_retries here",
     ("checkpoints", "num_to_keep"): "is called keep here",
-    ("checkpoints", "checkpoint_score_attribute"): _NEWEST,
-    ("checkpoints", "checkpoint_score_order"): _NEWEST,
+    ("checkpoints", "checkpoint_score_attribute"): _BEST,
+    ("checkpoints", "checkpoint_score_order"): _BEST,
     ("checkpoints", "checkpoint_frequency"): "is not supported: the training function says which reports save one",
 }
 """None of these is a field of the specification."""

@@ -94,8 +94,9 @@ class ExperimentRow(Base):
 
 
 class TrialRow(Base):
-    """`value` is the newest value of the first objective. `source` is what the search took the params from, or `user`.
+    """`value` is the newest value of the first objective, or with `report: best` the best one, of the `best_step`.
 
+    `best_step` is None without `report: best`. `source` is what the search took the params from, or `user`.
     `warm_start` is the `Contribution` of earlier experiments to the params; None without any.
     `values` has the newest values of all objectives and of the constraints' metrics, by name. `violation` is the amount
     by which they violate the constraints, 0 for a feasible trial; None without constraints, and while a metric is
@@ -129,6 +130,7 @@ class TrialRow(Base):
     value: Mapped[float | None]
     values: Mapped[dict[str, Any] | None]
     violation: Mapped[float | None]
+    best_step: Mapped[Int64 | None]
     last_step: Mapped[Int64 | None]
     judged_step: Mapped[Int64 | None]
     bracket: Mapped[dict[str, Any] | None]

@@ -63,9 +63,11 @@ class TrialView(View):
     params: dict[str, Any]
     """its configuration"""
     values: dict[str, float | None]
-    """the newest value of each objective, by metric"""
+    """the value of each objective, by metric: its newest, or with `report: best` its best one"""
     value: float | None
-    """the newest value of the only objective; null with several"""
+    """the value of the only objective; null with several"""
+    best_step: int | None
+    """with `report: best`, the step of the report that has this value; null otherwise"""
     constraints: dict[str, float | None] | None
     """the newest value of each constraint's metric; null without constraints"""
     feasible: bool | None
@@ -122,6 +124,7 @@ class TrialView(View):
             params=row.params,
             values=values,
             value=only_value(values),
+            best_step=row.best_step,
             constraints=constraint_values(experiment, row),
             feasible=is_feasible(experiment, row),
             step=row.last_step,

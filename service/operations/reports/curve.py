@@ -1,4 +1,4 @@
-"""Adds reports to a trial's curve, and acts on them: newest values, targets, early stopping."""
+"""Adds reports to a trial's curve, and acts on them: the trial's values, targets, early stopping."""
 
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from search.constraints import total_violation
 from search.mistakes import Mistake
+from search.problem import sign_of
 from search.reported_numbers import is_number, number_in
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import FAILED_BY_REPORT, StopCause
@@ -24,6 +25,7 @@ from service.store.events import append_event
 from service.store.experiments import may_run_trials
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import ReportRow, TrialRow, UncountedReportRow
+from service.store.trials.trials import best_report_of
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
 
 _TYPE_NAMES: Mapping[type, str] = {list: "a list", NoneType: "null"}
@@ -65,11 +67,14 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     metrics = _store(leased, report, step)
     if metrics is None:
         return
-    data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": _storable(metrics)}
-    append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
-    newest = _newest(leased, metrics, step)
+    takes_best = leased.spec.objective.takes_best
+    counted = metrics if takes_best else _newest(leased, metrics, step)
     change_later(trial, last_step=max(step, trial.last_step or step))
-    if _update_objectives(leased.spec, trial, newest, step) and trial.confirms is None:
+    has_values = _update_objectives(leased, counted, step)
+    data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": _storable(metrics)}
+    data |= {"is_best": trial.best_step == step} if takes_best else {}
+    append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
+    if has_values and trial.confirms is None:
         _check_targets(leased)
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
     judged = decider.judge(trial, step, metrics)
@@ -148,24 +153,39 @@ def _compared_names(spec: ExperimentSpec) -> set[str]:
     return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
 
 
-def _update_objectives(spec: ExperimentSpec, trial: TrialRow, metrics: Mapping[str, Any], step: int) -> bool:
-    """Take the newest values. Return whether the report has any of the objectives' and constraints' metrics.
+def _update_objectives(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> bool:
+    """Take the newest values, or the best one. Return whether the report has a metric of objectives or constraints.
 
     An objective that is NaN or infinite stops the trial as diverged, and one that is no number as an error of its code.
     A constraint's metric that is not a finite number becomes unknown, and the trial infeasible, until a later report
     has a number.
     """
-    names = _compared_names(spec)
+    spec, trial, names = leased.spec, leased.trial, _compared_names(leased.spec)
     reported = {name: number_in(metrics, name) for name in names if name in metrics}
     for objective in spec.objectives:
         if objective.metric in reported and reported[objective.metric] is None:
             request_stop(trial, *_why_no_value(objective.metric, metrics[objective.metric], step))
     first = reported.get(spec.objective.metric)
-    if first is not None:
+    if first is not None and spec.objective.takes_best:
+        _take_if_best(leased, first, step)
+    elif first is not None:
         change_later(trial, value=first)
     if reported and (len(names) > 1 or spec.constraints):
         _update_values(spec, trial, reported)
     return bool(reported)
+
+
+def _take_if_best(leased: LeasedAttempt, value: float, step: int) -> None:
+    """Of values that tie, the one of the first step is the best.
+
+    A further report of the best step may have replaced its value by a worse one.
+    """
+    trial, sign = leased.trial, sign_of(leased.spec.objective.direction)
+    if trial.value is None or trial.best_step is None or (sign * value, step) < (sign * trial.value, trial.best_step):
+        change_later(trial, value=value, best_step=step)
+    elif step == trial.best_step:
+        best, best_step = best_report_of(leased.session, trial.id, leased.spec.objective.direction)
+        change_later(trial, value=best, best_step=best_step)
 
 
 def _why_no_value(metric: str, given: Any, step: int) -> tuple[StopCause, str]:

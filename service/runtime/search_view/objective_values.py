@@ -1,4 +1,4 @@
-"""The newest values of a trial's objectives and constraints, in the terms of its spec."""
+"""The values of a trial's objectives and constraints, in the terms of its spec: the newest ones, or the best one."""
 
 from service.specification.models import ExperimentSpec
 from service.store.tables import TrialRow

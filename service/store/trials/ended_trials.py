@@ -20,7 +20,7 @@ _CONTENDING = and_(
 
 
 def ran_to_its_end(trial: MeasuredTrial) -> bool:
-    """Whether the trial's newest values are its result: it ended by itself, or by a limit in time after a report."""
+    """Whether the trial's values are its result: it ended by itself, or by a limit in time after a report."""
     is_own_end = trial.stop_cause in CAUSES_WITH_RESULT and trial.value is not None
     return trial.status == TrialStatus.COMPLETED or (trial.status == TrialStatus.STOPPED and is_own_end)
 

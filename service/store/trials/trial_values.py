@@ -20,7 +20,7 @@ def first_seed(experiment: ExperimentRow) -> int | None:
 
 
 def objective_values(experiment: ExperimentRow, trial: MeasuredTrial) -> dict[str, float | None]:
-    """The newest value of each objective by its metric, in the order of the spec."""
+    """The value of each objective by its metric, in the order of the spec: the newest, or the best one."""
     names = objective_names(experiment)
     known = {**(trial.values or {}), names[0]: trial.value}
     return {name: known.get(name) for name in names}

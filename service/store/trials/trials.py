@@ -186,6 +186,14 @@ def reports_of_experiment(
     return [(found, row) for found, row in rows]
 
 
+def best_report_of(session: Session, trial_id: str, direction: Direction) -> tuple[float | None, int | None]:
+    """The best value of the first objective with its step: the first step of those that tie."""
+    by_value = ReportRow.value.asc() if direction == "minimize" else ReportRow.value.desc()
+    query = select(ReportRow.value, ReportRow.step).where(ReportRow.trial_id == trial_id, ReportRow.value.is_not(None))
+    found = session.execute(query.order_by(by_value, ReportRow.step).limit(1)).first()
+    return (found.value, found.step) if found else (None, None)
+
+
 def uncounted_reports_of(
     session: Session, trial_id: str, after: tuple[int, int], limit: int
 ) -> Sequence[UncountedReportRow]:

@@ -39,7 +39,7 @@ def mistakes(**fields: Any) -> dict[str, str]:
         (("space", "x"), "high, log, low, prior, step, type, when"),
         (("space", "y"), "choices, prior, type, when"),
         (("space", "x", "prior"), "confidence, value"),
-        (("objectives", 0), "direction, metric, target"),
+        (("objectives", 0), "direction, metric, report, target"),
         (("constraints", 0), "max, metric, min"),
         (("limits", "no_improvement"), "min_delta, trials"),
         (("trainer", "secrets", "TOKEN"), "from_agent_env, from_agent_file"),
