@@ -1,7 +1,8 @@
 """steps of best reports
 
-With `report: best`, the value of a trial is the best of its reports, and this is its step. Trials of other experiments,
-and those before this version, have none. Services before this version do not read an experiment with `report: best`.
+With `report: best`, the value of a trial is the best of its reports, and `best_step` is its step. Trials of other
+experiments have none. A checkpoint has the value of the report that saved it, unless a service before this version has
+stored it; such a service does not read an experiment with `report: best`.
 """
 
 import sqlalchemy as sa
@@ -15,7 +16,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("trials", sa.Column("best_step", sa.BigInteger(), nullable=True))
+    op.add_column("checkpoints", sa.Column("value", sa.Double(), nullable=True))
 
 
 def downgrade() -> None:
+    op.drop_column("checkpoints", "value")
     op.drop_column("trials", "best_step")

@@ -8,7 +8,7 @@ opens its default page.
 import json
 
 from service.mirror import mlflow_limits
-from service.mirror.objectives import objectives_of
+from service.mirror.objectives import best_report_metric, objectives_of
 from service.store.tables import ExperimentRow, MirrorRow
 
 VIEW_TAG = "mlflow.sharedViewState.paceline"
@@ -21,6 +21,9 @@ def leaderboard(experiment: ExperimentRow) -> str:
     metrics = [f"metrics.`{mlflow_limits.name(objective.metric)}`" for objective in objectives]
     params = [f"params.`{mlflow_limits.name(name)}`" for name in list(experiment.spec["space"])[:MAX_PARAMS]]
     feasible = ["tags.`paceline.feasible`"] if experiment.spec.get("constraints") else []
+    best = best_report_metric(experiment)
+    if best is not None:
+        metrics.insert(0, f"metrics.`{mlflow_limits.name(best)}`")
     view = {
         "orderByKey": metrics[0],
         "orderByAsc": not objectives[0].maximize,

@@ -42,6 +42,17 @@ class MirroredObjective(NamedTuple):
         return None if value is None or math.isnan(value) else value
 
 
+def best_report_metric(experiment: ExperimentRow) -> str | None:
+    """The metric of a run that has the trial's best value so far; None unless the objective has `report: best`.
+
+    MLflow shows a metric by its newest point.
+    """
+    for first in experiment.spec.get("objectives", [])[:1]:
+        if first.get("report") == "best":
+            return f"paceline/best_{first['metric']}"
+    return None
+
+
 def objectives_of(experiment: ExperimentRow) -> list[MirroredObjective]:
     return [
         MirroredObjective(position, one["metric"], one.get("direction") == "maximize")

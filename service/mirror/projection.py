@@ -8,7 +8,7 @@ from service.domain import cost_summary
 from service.domain.statuses import CONTENDERS
 from service.mirror import descriptions, mlflow_limits
 from service.mirror.new_runs import RUN_NAME_TAG, parent_run_name
-from service.mirror.objectives import BestValue, objectives_of
+from service.mirror.objectives import BestValue, best_report_metric, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.run_update import RunStatus, RunUpdate
 from service.mirror.trial_run import TRIAL_ENDS, apply_trial_event, changes_a_run
@@ -90,12 +90,27 @@ def project(given: ProjectionInput, events: Sequence[EventRow]) -> Projection:
         if event.trial_id is None:
             _apply_experiment_event(parent, given.experiment, event)
         elif (key := given.run_key(event)) is not None:
-            apply_trial_event(runs.setdefault(key, RunUpdate(started_at=event.at)), event)
+            update = runs.setdefault(key, RunUpdate(started_at=event.at))
+            apply_trial_event(update, event)
+            _add_best_report(update, given.experiment, event)
         if event.kind in TRIAL_ENDS:
             before, best = best, _best_after(best, given.experiment, event)
             _add_best_metrics(parent, before, best, event)
     _summarize(parent, given, best)
     return Projection(parent, runs, best)
+
+
+def _add_best_report(update: RunUpdate, experiment: ExperimentRow, event: EventRow) -> None:
+    """A point for each report that was the trial's best, and one at its end that is the newest whatever came before."""
+    metric, data = best_report_metric(experiment), event.data
+    if metric is None:
+        return
+    objective = experiment.spec["objectives"][0]["metric"]
+    if event.kind == "report" and data.get("is_best"):
+        update.add_metrics({metric: data["metrics"].get(objective)}, event.at, int(data["step"]))
+    elif event.kind in TRIAL_ENDS and data.get("best_step") is not None:
+        update.add_metrics({metric: data["values"][0]}, event.at, int(data["step"]))
+        update.set_tags(best_step=data["best_step"])
 
 
 def _apply_experiment_event(parent: RunUpdate, experiment: ExperimentRow, event: EventRow) -> None:

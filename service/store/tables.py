@@ -353,8 +353,10 @@ class GenerationRow(Base):
 class CheckpointRow(Base):
     """`sequence` is that of the report which saved it. It gives the attempt's order, even if reports arrive late.
 
-    `bytes`: None if its holder has not told. While `pinned_at` is set, only the experiment's deletion removes it. After
-    `removed_at` nothing resumes from it: retention has removed it, or soon will have, for the reason in `removed_why`.
+    `value` is what the attempt has reported for the first objective at the step, last if several times; None if it has
+    not, and in a checkpoint of an earlier version. `bytes`: None if its holder has not told. While `pinned_at` is set,
+    only the experiment's deletion removes it. After `removed_at` nothing resumes from it: retention has removed it, or
+    soon will have, for the reason in `removed_why`.
     """
 
     __tablename__ = "checkpoints"
@@ -363,6 +365,7 @@ class CheckpointRow(Base):
     attempt: Mapped[int]
     sequence: Mapped[Int64] = mapped_column(server_default="0")
     uri: Mapped[str]
+    value: Mapped[float | None]
     at: Mapped[datetime]
     bytes: Mapped[Int64 | None]
     pinned_at: Mapped[datetime | None]

@@ -172,6 +172,34 @@ def test_the_leaderboard_sorts_the_best_first() -> None:
     assert '"orderByKey": "metrics.`loss`"' in leaderboard(experiment())
 
 
+BEST = [{"metric": "val/loss", "direction": "minimize", "report": "best"}]
+
+
+def test_the_leaderboard_sorts_by_the_best_report_where_that_counts() -> None:
+    assert '"orderByKey": "metrics.`paceline/best_val/loss`"' in leaderboard(experiment(objectives=BEST))
+
+
+def test_a_run_has_its_best_value_and_its_best_checkpoint_where_the_best_report_counts() -> None:
+    values = ((1, 0.5, True), (2, 0.2, True), (3, 0.4, False))
+    events = [
+        one
+        for step, value, is_best in values
+        for one in (
+            event(2 * step, "report", step=step, metrics={"val/loss": value}, is_best=is_best),
+            event(2 * step + 1, "checkpoint", uri=f"/c/{step}", step=step, is_best=is_best),
+        )
+    ]
+    events.append(event(9, "trial.completed", number=0, values=[0.2], step=3, best_step=2))
+    run = project(ProjectionInput(experiment(objectives=BEST), {"t-0": trial()}), events).runs[RunKey("t-0")]
+    points = [(one.step, one.value) for one in run.metrics if one.metric == "paceline/best_val/loss"]
+    assert points == [(1, 0.5), (2, 0.2), (3, 0.2)], "the newest point is the best value"
+    tags = [run.tags[f"paceline.{name}"] for name in ("checkpoint", "checkpoint_step", "best_step")]
+    assert tags == ["/c/2", "2", "2"]
+    events[2].data = {**events[2].data, "metrics": {"lr": 0.1}}  # a further report of the best step
+    again = project(ProjectionInput(experiment(objectives=BEST), {"t-0": trial()}), events).runs[RunKey("t-0")]
+    assert [one.step for one in again.metrics if one.metric == "paceline/best_val/loss"] == [1, 3]
+
+
 def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
     begun = MirrorRow(experiment_id="x-1", mlflow_experiment_id="7")
     assert mlflow_url(None, "http://here") is None

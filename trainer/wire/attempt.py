@@ -135,7 +135,7 @@ class Answer(Message):
     """the sequence of the report that was answered with the decision to stop"""
     kept: list[str] = Field(default_factory=list)
     """checkpoints of the trial that must not be removed, however many newer ones there are. While any of them is
-    pinned, these are all checkpoints of the trial that the service knows"""
+    pinned, and with `report: best`, these are all checkpoints of the trial that the service knows"""
 
 
 class Outcome(StrEnum):

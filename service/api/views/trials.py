@@ -1,6 +1,6 @@
 """Trials as the API shows them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
@@ -15,13 +15,13 @@ from service.api.views.rows import RowView, View
 from service.operations.attempts.attempt_cost import cost_of
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.attempts import attempts_of, running_since
-from service.store.checkpoints.checkpoints import bytes_of_trials
+from service.store.checkpoints.checkpoints import best_checkpoints, bytes_of_trials
 from service.store.early_stopping.history import stored_bracket_of
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import generations_of
 from service.store.trials.trial_values import constraint_values, is_feasible, objective_values, only_value
-from service.store.trials.trials import newest_checkpoint, newest_checkpoints
+from service.store.trials.trials import newest_checkpoints
 
 
 class CheckpointView(RowView):
@@ -33,6 +33,8 @@ class CheckpointView(RowView):
     """the step that it was saved at"""
     attempt: int
     """the number of the attempt that saved it"""
+    value: float | None
+    """what this attempt has reported for the first objective at the step; null if it has not, or it is not known"""
     at: datetime
     """when it was reported"""
     bytes: int | None
@@ -90,7 +92,8 @@ class TrialView(View):
     attempt_count: int
     """how often it was started"""
     checkpoint: CheckpointView | None
-    """its newest checkpoint that is on the storage and was saved with its present params"""
+    """its newest checkpoint that is on the storage and was saved with its present params; with `report: best`, the one
+    with the best value"""
     checkpoint_bytes: int | None
     """the size of all of its checkpoints, as far as it is known; null if that of none is"""
     created_at: datetime
@@ -198,6 +201,16 @@ class TrialDetail(TrialView):
     `confirm` in the spec"""
 
 
+def shown_checkpoints(
+    session: Session, experiment: ExperimentRow, trial_ids: Sequence[str]
+) -> Mapping[str, CheckpointRow]:
+    """The checkpoint of each trial that has one: its newest, or with `report: best` its best one."""
+    newest, objective = newest_checkpoints(session, trial_ids), spec_of(experiment).objective
+    if not objective.takes_best:
+        return newest
+    return {**newest, **best_checkpoints(session, trial_ids, objective.direction)}
+
+
 def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView | None = None) -> TrialDetail:
     experiment, generations = session.get_one(ExperimentRow, row.experiment_id), generations_of(session, row.id)
     spec, now = spec_of(experiment), database_now(session)
@@ -206,7 +219,9 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
     attempts = attempts_of(session, row.id)
     since = next((attempt.started_at for attempt in attempts if attempt.ended_at is None), None)
     return TrialDetail(
-        **dict(TrialView.of(experiment, row, newest_checkpoint(session, row.id), size, since)),
+        **dict(
+            TrialView.of(experiment, row, shown_checkpoints(session, experiment, [row.id]).get(row.id), size, since)
+        ),
         bracket=BracketView.of(spec.early_stopping, row),
         attempts=[
             AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now)) for attempt in attempts
@@ -220,9 +235,15 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
 def trial_views(session: Session, rows: Sequence[TrialRow]) -> list[TrialView]:
     """In the order of `rows`, with one query for their checkpoints."""
     ids = [row.id for row in rows]
-    checkpoints, sizes = newest_checkpoints(session, ids), bytes_of_trials(session, ids)
-    since = running_since(session, ids)
+    sizes, since = bytes_of_trials(session, ids), running_since(session, ids)
     experiments = {key: session.get_one(ExperimentRow, key) for key in {row.experiment_id for row in rows}}
+    checkpoints = {
+        trial_id: checkpoint
+        for key, experiment in experiments.items()
+        for trial_id, checkpoint in shown_checkpoints(
+            session, experiment, [row.id for row in rows if row.experiment_id == key]
+        ).items()
+    }
     return [
         TrialView.of(
             experiments[row.experiment_id], row, checkpoints.get(row.id), sizes.get(row.id, 0), since.get(row.id)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,7 +114,10 @@ def checkpoints(
             client.pin_checkpoint(trial, step)
         for step in unpin or ():
             client.unpin_checkpoint(trial, step)
-    _print_list(url, trial, Client.checkpoints, terminal_tables.checkpoints, "No checkpoints.", as_json=as_json)
+        shown = client.trial(trial)
+    best = shown["checkpoint"] if shown.get("best_step") is not None else None
+    checkpoints_table = partial(terminal_tables.checkpoints, best_step=best["step"] if best else None)
+    _print_list(url, trial, Client.checkpoints, checkpoints_table, "No checkpoints.", as_json=as_json)
 
 
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline retention digits --keep-best-trials 3")
@@ -147,7 +151,11 @@ def fetch(
         typer.Argument(metavar="NAME_OR_TRIAL", help="An experiment's best trial, or a trial's id or NAME#NUMBER."),
     ],
     step: Annotated[
-        int | None, typer.Option(help="The step of the checkpoint; not with --tensorboard.", show_default="the newest")
+        int | None,
+        typer.Option(
+            help="The step of the checkpoint; not with --tensorboard.",
+            show_default="the newest, or with report: best the best",
+        ),
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="The event files of the trial, or of all trials of the experiment.")
@@ -164,7 +172,7 @@ def fetch(
         return
     with connect(url) as client:
         trial = client.trial(trial_id(client, source)) if is_trial(source) else _best_of(client, source)
-        step = step if step is not None else _newest_step(trial)
+        step = step if step is not None else _step_to_fetch(trial)
         target = to / f"trial-{trial['number']}-step-{step}"
         fetch_archive(client, path_of("trials", trial["id"], "checkpoints", step, "archive"), target)
     result = {"trial": trial["id"], "number": trial["number"], "step": step, "path": str(target.resolve())}
@@ -192,7 +200,8 @@ def _best_of(client: Client, experiment: str) -> dict[str, Any]:
     return best
 
 
-def _newest_step(trial: dict[str, Any]) -> int:
+def _step_to_fetch(trial: dict[str, Any]) -> int:
+    """That of the checkpoint that the service shows with the trial."""
     if trial["checkpoint"] is None:
         raise arguments.BadArgument(f"trial {trial['number']} ({trial['id']}) has no checkpoint")
     return int(trial["checkpoint"]["step"])

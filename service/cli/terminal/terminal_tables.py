@@ -112,14 +112,18 @@ def _decision_row(one: Json) -> tuple[str, ...]:
     return str(one["step"]), one["decision"], one["rule"], *numbers, escape(one["reason"])
 
 
-def checkpoints(found: Iterable[Json]) -> RenderableType:
-    return table(("step", "attempt", "size", "kept", "time", "uri"), map(_checkpoint_row, found))
+def checkpoints(found: Iterable[Json], best_step: int | None = None) -> RenderableType:
+    """`best_step`: that of the trial's best checkpoint, which is kept beside the newest."""
+    columns = ("step", "attempt", "value", "size", "kept", "time", "uri")
+    return table(columns, (_checkpoint_row(one, best_step) for one in found))
 
 
-def _checkpoint_row(one: Json) -> tuple[str, ...]:
-    kept = "removed" if one.get("removed_at") else "pinned" if one.get("pinned") else ""
+def _checkpoint_row(one: Json, best_step: int | None) -> tuple[str, ...]:
+    is_best = one["step"] == best_step and not one.get("removed_at")
+    pinned = "pinned" if one.get("pinned") else ""
+    kept = "removed" if one.get("removed_at") else ", ".join(filter(None, ["best" if is_best else "", pinned]))
     where = (_time(one["at"]), escape(one["uri"]))
-    return str(one["step"]), str(one["attempt"]), size(one.get("bytes")), kept, *where
+    return str(one["step"]), str(one["attempt"]), number(one.get("value")), size(one.get("bytes")), kept, *where
 
 
 def checkpoint_plan(plan: Json) -> RenderableType:
@@ -160,6 +164,8 @@ def _mean_row(one: Json) -> tuple[str, ...]:
 def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
     yield "trial", f"{one['number']} ({one['id']})"
     yield escape(metric), number(one["value"])
+    if one.get("best_step") is not None:
+        yield "best step", str(one["best_step"])
     for name, value in one["params"].items():
         yield escape(name), escape(value_text(value))
     checkpoint = one.get("checkpoint")

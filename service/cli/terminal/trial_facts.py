@@ -63,5 +63,7 @@ def _measured(one: Json) -> Iterator[tuple[str, str]]:
         yield "step", str(one["step"])
     for name, value in (one["values"] | (one["constraints"] or {})).items():
         yield escape(name), number(value)
+    if one.get("best_step") is not None:
+        yield "best step", str(one["best_step"])
     if one["feasible"] is False:
         yield "constraints", "[red]broken[/red]"

@@ -50,7 +50,7 @@ class RetainedTrial:
 class RetainedCheckpoint:
     """`agent`: the one whose slot has saved it, and that may remove it; None if another program has.
 
-    The order is by `attempt` and `sequence`.
+    `is_best`: it is its trial's best one, which is kept with the newest. The order is by `attempt` and `sequence`.
     """
 
     trial: int
@@ -61,6 +61,7 @@ class RetainedCheckpoint:
     size: int | None
     is_pinned: bool
     agent: str | None
+    is_best: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def retention_plan(
         reason = _why_needed(facts, one)
         if reason is not None:
             return RetentionVerdict(one, is_kept=True, why=reason)
-        if one not in newest:
+        if one not in newest and not one.is_best:
             return RetentionVerdict(
                 one, is_kept=False, why=f"checkpoints.keep is {rules.keep}, and its trial has newer ones"
             )

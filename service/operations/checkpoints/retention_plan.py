@@ -1,5 +1,6 @@
 """What retention does to the checkpoints of an experiment, by what is stored of it now."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +21,7 @@ from service.operations.checkpoints.retention import (
 )
 from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import CheckpointsSpec
-from service.store.checkpoints.checkpoints import RankedTrial, present_checkpoints, ranked_trials, uris_in_use
+from service.store.checkpoints.checkpoints import RankedTrial, best_of, present_checkpoints, ranked_trials, uris_in_use
 from service.store.checkpoints.donated_checkpoints import retryable_trial_ids
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
@@ -158,8 +159,20 @@ def _unbeaten(experiment: ExperimentRow, rows: Sequence[RankedTrial]) -> Iterato
     yield from (complete[index][0] for index in front)
 
 
+def _best_checkpoints(facts: RetentionFacts) -> set[CheckpointRow]:
+    """The best one of each trial; none unless the objective has `report: best`."""
+    objective = spec_of(facts.experiment).objective
+    if not objective.takes_best:
+        return set()
+    by_trial: defaultdict[int, list[CheckpointRow]] = defaultdict(list)
+    for row, number, _ in facts.checkpoints:
+        by_trial[number].append(row)
+    found = (best_of(rows, objective.direction) for rows in by_trial.values())
+    return {row for row in found if row is not None}
+
+
 def _saved(facts: RetentionFacts) -> list[RetainedCheckpoint]:
-    experiment = facts.experiment
+    experiment, best = facts.experiment, _best_checkpoints(facts)
     is_external = spec_of(experiment).trainer.kind is Kind.EXTERNAL
 
     def agent_of(row: CheckpointRow, number: int, holder: str | None) -> str | None:
@@ -175,6 +188,7 @@ def _saved(facts: RetentionFacts) -> list[RetainedCheckpoint]:
             uri=row.uri,
             size=row.bytes,
             is_pinned=row.pinned,
+            is_best=row in best,
             agent=agent_of(row, number, holder),
         )
         for row, number, holder in facts.checkpoints

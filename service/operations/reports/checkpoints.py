@@ -1,14 +1,17 @@
-"""Keeps track of the newest checkpoints of a trial, and of those that are pinned."""
+"""Keeps track of the newest checkpoints of a trial, of the best one, and of those that are pinned."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from search.mistakes import Mistake
+from search.problem import sign_of
+from search.reported_numbers import number_in
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.checkpoints.folders import chooses_server, is_below
-from service.store.checkpoints.checkpoints import checkpoint_at, count_bytes
+from service.store.checkpoints.checkpoints import best_of, checkpoint_at, count_bytes
 from service.store.events import append_event
-from service.store.tables import CheckpointRow
+from service.store.tables import CheckpointRow, ReportRow
 from service.store.trials.trials import checkpoints_of
 from trainer.wire import Kind, Report
 
@@ -25,54 +28,103 @@ def check_checkpoints(leased: LeasedAttempt, reports: Sequence[Report], storage:
             raise Invalid([Mistake(("checkpoint",), message)])
 
 
-def add_checkpoint(leased: LeasedAttempt, step: int, sequence: int, uri: str, size: int | None) -> list[str]:
+@dataclass(frozen=True)
+class _Saved:
+    """A checkpoint that a report has saved. `value`: that of the first objective, None if it is not known."""
+
+    step: int
+    sequence: int
+    uri: str
+    size: int | None
+    value: float | None
+
+
+def add_checkpoint(leased: LeasedAttempt, report: Report, step: int) -> list[str]:
     """Keep the trial's last `checkpoints.keep` checkpoints, in the order of attempts and reports; one for each step.
 
-    Pinned ones are kept, too. While one is, the URIs of all that are kept are returned: the slot, which counts only the
-    newest, must not remove them.
+    Pinned ones are kept, too, and with `report: best` the best one. Then, and while one is pinned, the URIs of all that
+    are kept are returned: the slot, which counts only the newest, must not remove them.
     """
+    if report.checkpoint is None:
+        return []
     saved = checkpoints_of(leased.session, leased.trial.id)
-    kept = _kept_with(leased, saved, step, sequence, uri, size)
-    return [row.uri for row in kept] if any(row.pinned_at for row in kept) else []
+    value = _value_with(leased, report, step)
+    new = _Saved(step, report.sequence, report.checkpoint, report.checkpoint_bytes, value)
+    kept = _kept_with(leased, saved, new)
+    lists_all = leased.spec.objective.takes_best or any(row.pinned_at for row in kept)
+    return [row.uri for row in kept] if lists_all else []
 
 
-def _kept_with(
-    leased: LeasedAttempt, saved: Sequence[CheckpointRow], step: int, sequence: int, uri: str, size: int | None
-) -> Sequence[CheckpointRow]:
+def add_value(leased: LeasedAttempt, step: int, value: float) -> None:
+    """The newest value of a step whose checkpoint the attempt has saved with an earlier report."""
+    row = checkpoint_at(leased.session, leased.trial.id, step)
+    if row is not None and row.attempt == leased.attempt.number:
+        row.value = value
+
+
+def _value_with(leased: LeasedAttempt, report: Report, step: int) -> float | None:
+    """The value that the attempt itself has reported: another attempt's at the step is not that of these weights."""
+    point = leased.session.get(ReportRow, (leased.trial.id, step))
+    if point is not None and point.attempt == leased.attempt.number:
+        return point.value
+    return number_in(report.metrics, leased.spec.objective.metric)
+
+
+def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Saved) -> Sequence[CheckpointRow]:
     """Store the checkpoint, unless it was dropped before, and drop what it replaces; returns those that are left.
 
     A checkpoint that has been dropped is not added again by a repeated report: the slot has removed its files. One at
-    the step of a pinned one is not added either.
+    the step of a pinned one is not added either, nor is one that is no better than an earlier attempt's best one there.
     """
-    keep, position = leased.spec.checkpoints.keep, (leased.attempt.number, sequence)
+    keep, position = leased.spec.checkpoints.keep, (leased.attempt.number, new.sequence)
     if sum(_position(row) > position for row in saved) >= keep:
         return saved
-    row = checkpoint_at(leased.session, leased.trial.id, step)
+    row = checkpoint_at(leased.session, leased.trial.id, new.step)
     if row is None:
-        row = CheckpointRow(trial_id=leased.trial.id, step=step)
+        row = CheckpointRow(trial_id=leased.trial.id, step=new.step)
         leased.session.add(row)
     elif row in saved:
-        if _stays(row, leased.attempt.number, sequence, uri):
+        if _stays(row, leased.attempt.number, new) or _stays_best(leased, saved, row, new):
             return saved
         if row.attempt != leased.attempt.number:
             # This attempt replaces what an earlier one saved at the step; its slot has removed all that came before.
             saved = _drop(leased, saved, [one for one in saved if _position(one) < _position(row)])
-    _set(leased, row, sequence, uri, size)
+    _set(leased, row, new)
     rows = sorted({*saved, row}, key=_position)
+    _append_event(leased, row, rows)
     return _drop(leased, rows, rows[:-keep])
 
 
-def _stays(row: CheckpointRow, attempt: int, sequence: int, uri: str) -> bool:
+def _stays(row: CheckpointRow, attempt: int, new: _Saved) -> bool:
     """Whether the step's checkpoint is not replaced: it is the same one or newer, or is pinned."""
-    is_same_or_newer = row.attempt == attempt and (row.uri == uri or row.sequence > sequence)
+    is_same_or_newer = row.attempt == attempt and (row.uri == new.uri or row.sequence > new.sequence)
     return is_same_or_newer or row.pinned_at is not None
 
 
-def _set(leased: LeasedAttempt, row: CheckpointRow, sequence: int, uri: str, size: int | None) -> None:
-    count_bytes(leased.experiment, added=size, removed=row.bytes if row.removed_at is None else None)
-    row.attempt, row.sequence, row.uri, row.bytes = leased.attempt.number, sequence, uri, size
-    row.at, row.pinned_at, row.removed_at, row.removed_why = leased.now, None, None, None
-    data = {"attempt": row.attempt, "step": row.step, "uri": uri, "bytes": size}
+def _stays_best(leased: LeasedAttempt, saved: Sequence[CheckpointRow], row: CheckpointRow, new: _Saved) -> bool:
+    """Whether the step's checkpoint is the best one, from an earlier attempt, and the new one is no better."""
+    if row.attempt == leased.attempt.number or row is not _best_of(leased, saved) or row.value is None:
+        return False
+    sign = sign_of(leased.spec.objective.direction)
+    return new.value is None or sign * new.value >= sign * row.value
+
+
+def _best_of(leased: LeasedAttempt, rows: Sequence[CheckpointRow]) -> CheckpointRow | None:
+    objective = leased.spec.objective
+    return best_of(rows, objective.direction) if objective.takes_best else None
+
+
+def _set(leased: LeasedAttempt, row: CheckpointRow, new: _Saved) -> None:
+    count_bytes(leased.experiment, added=new.size, removed=row.bytes if row.removed_at is None else None)
+    row.attempt, row.sequence, row.uri, row.bytes = leased.attempt.number, new.sequence, new.uri, new.size
+    row.value, row.at = new.value, leased.now
+    row.pinned_at = row.removed_at = row.removed_why = None
+
+
+def _append_event(leased: LeasedAttempt, row: CheckpointRow, rows: Sequence[CheckpointRow]) -> None:
+    data = {"attempt": row.attempt, "step": row.step, "uri": row.uri, "bytes": row.bytes}
+    if leased.spec.objective.takes_best:
+        data["is_best"] = _best_of(leased, rows) in (row, None)
     append_event(leased.session, leased.experiment, "checkpoint", data, at=leased.now, trial_id=leased.trial.id)
 
 
@@ -83,9 +135,10 @@ def _position(row: CheckpointRow) -> tuple[int, int]:
 def _drop(
     leased: LeasedAttempt, rows: Sequence[CheckpointRow], dropped: Collection[CheckpointRow]
 ) -> list[CheckpointRow]:
-    """Delete the dropped rows that are not pinned; returns those that are left."""
-    for row in dropped:
-        if row.pinned_at is None:
-            count_bytes(leased.experiment, removed=row.bytes)
-            leased.session.delete(row)
-    return [row for row in rows if row not in dropped or row.pinned_at is not None]
+    """Delete the dropped rows that are neither pinned nor the best one; returns those that are left."""
+    best = _best_of(leased, rows)
+    unneeded = [row for row in dropped if row.pinned_at is None and row is not best]
+    for row in unneeded:
+        count_bytes(leased.experiment, removed=row.bytes)
+        leased.session.delete(row)
+    return [row for row in rows if row not in unneeded]

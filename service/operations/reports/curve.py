@@ -18,6 +18,7 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
 from service.operations.experiments.experiment_end import begin_ending
+from service.operations.reports.checkpoints import add_value
 from service.operations.transitions import request_stop
 from service.runtime.search_view.objective_values import newest_values, targets_reached
 from service.specification.models import ExperimentSpec
@@ -111,6 +112,8 @@ def _store(leased: LeasedAttempt, report: Report, step: int) -> dict[str, Any] |
     if not is_own and not metrics:
         return None
     value = _objective_in(leased, metrics)
+    if value is not None:
+        add_value(leased, step, value)
     existing.metrics = {**existing.metrics, **_storable(metrics)}
     existing.value = existing.value if value is None else value
     return metrics

@@ -113,6 +113,4 @@ def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str
             add_point(leased, report, step)
             if not was_asked_to_stop and trial.stop_cause in DECIDED_BY_REPORT:
                 change_later(attempt, deciding_sequence=report.sequence)
-    if counts and report.checkpoint is not None:
-        return add_checkpoint(leased, step, report.sequence, report.checkpoint, report.checkpoint_bytes)
-    return []
+    return add_checkpoint(leased, report, step) if counts else []

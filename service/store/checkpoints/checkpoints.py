@@ -1,12 +1,15 @@
 """Queries on the checkpoints of trials and experiments."""
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from search.problem import Direction, sign_of
 from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, CheckpointRow, ExperimentRow, TrialRow
 
@@ -19,6 +22,21 @@ def is_present() -> ColumnElement[bool]:
 def checkpoint_at(session: Session, trial_id: str, step: int) -> CheckpointRow | None:
     """Also one that retention has removed."""
     return session.get(CheckpointRow, (trial_id, step))
+
+
+def best_of(checkpoints: Iterable[CheckpointRow], direction: Direction) -> CheckpointRow | None:
+    """Of equal values, that of the first step; None if no value is known."""
+    ranked = [(sign_of(direction) * row.value, row.step, row) for row in checkpoints if row.value is not None]
+    return min(ranked, key=itemgetter(0, 1))[-1] if ranked else None
+
+
+def best_checkpoints(session: Session, trial_ids: Collection[str], direction: Direction) -> dict[str, CheckpointRow]:
+    """By trial, those that are on the storage. Trials without a checkpoint that has a value are left out."""
+    by_trial: defaultdict[str, list[CheckpointRow]] = defaultdict(list)
+    for (trial_id, _), row in present_checkpoints_of(session, trial_ids).items():
+        by_trial[trial_id].append(row)
+    found = {trial_id: best_of(rows, direction) for trial_id, rows in by_trial.items()}
+    return {trial_id: row for trial_id, row in found.items() if row is not None}
 
 
 def bytes_of_trials(session: Session, trial_ids: Collection[str]) -> dict[str, int | None]:

@@ -220,13 +220,8 @@ def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
     return session.scalars(query.order_by(CheckpointRow.attempt, CheckpointRow.sequence)).all()
 
 
-def newest_checkpoint(session: Session, trial_id: str) -> CheckpointRow | None:
-    """The newest checkpoint that the trial saved with its present params."""
-    return newest_checkpoints(session, [trial_id]).get(trial_id)
-
-
 def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[str, CheckpointRow]:
-    """As `newest_checkpoint`, by trial."""
+    """By trial, the newest checkpoint that it saved with its present params."""
     newest = (
         select(CheckpointRow.step)
         .where(CheckpointRow.trial_id == TrialRow.id, is_present(), of_newest_generation())

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from search.early_stopping import AT_END
 from service.operations.early_stopping.rule_change import rebuild_milestones, recorded_milestones
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.recorded_events import RecordedEvent, recorded_events
@@ -62,3 +63,14 @@ def test_reports_that_come_while_the_history_is_read_count(service: Api, monkeyp
         experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
         rebuild_milestones(session, experiment, spec_of(experiment), database_now(session))
     assert milestones(service) == found
+
+
+def test_the_value_at_the_end_is_the_best_report_where_that_counts_also_under_a_changed_rule(service: Api) -> None:
+    weighted = {"rule": "hyperband", "min_step": 1, "max_step": 9, "reduction_factor": 3, "weighted": True}
+    best = [{"metric": "accuracy", "direction": "maximize", "report": "best"}]
+    name = service.create(objectives=best, early_stopping=weighted)["name"]
+    started(service, name, [0.5, 0.9, 0.6]).finish()
+    assert [value for _, at, value, _ in milestones(service) if at == AT_END] == [0.9]
+    for rule in ({"rule": "none"}, weighted):
+        service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": rule}).raise_for_status()
+    assert [value for _, at, value, _ in milestones(service) if at == AT_END] == [0.9]

@@ -75,6 +75,23 @@ def plan(service: Api, name: str, **params: Any) -> dict[int, tuple[str, str]]:
     return {one["trial_number"]: (one["action"], one["why"]) for one in found}
 
 
+def test_the_best_trials_keep_their_best_checkpoints_beside_the_newest(service: Api) -> None:
+    best = [{"metric": "accuracy", "direction": "maximize", "report": "best"}]
+    name = an_experiment(service, objectives=best)
+    kept, worse = start(service), start(service)
+    for held, values in ((kept, (0.9, 0.5, 0.2)), (worse, (0.8, 0.7, 0.75))):
+        for value in values:
+            save(held, value)
+        held.finish()
+    retain(service)
+    both = [service.get(f"/v1/trials/{held.trial}/checkpoints")["items"] for held in (kept, worse)]
+    assert [[(one["step"], one["removed_at"] is None) for one in left] for left in both] == [
+        [(3, True), (1, True)],
+        [(3, False), (1, False)],
+    ]
+    assert service.get(f"/v1/experiments/{name}/best")["checkpoint"]["step"] == 1
+
+
 def test_the_checkpoints_of_trials_that_are_not_among_the_best_are_removed_by_their_agent(service: Api) -> None:
     name = an_experiment(service)
     worse, best, after = (trained(service, accuracy) for accuracy in (0.5, 0.9, 0.7))

@@ -141,6 +141,20 @@ def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_
     assert removed[2:] == ["/s/1/a", "/2/b", *runs]
 
 
+def test_a_better_checkpoint_replaces_the_best_one_of_an_earlier_attempt(tmp_path: Path) -> None:
+    removed: list[str] = []
+    with FakeService(str(tmp_path)).serving() as service:
+        fields: dict[str, Any] = EARLIER
+        trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
+        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), removed.append)
+    ledger.add_known("/2/a", kept=["/s/1/a", "/2/a"])
+    ledger.add_known("/2/b", kept=["/2/b"])
+    runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
+    assert removed == ["/s/1/b", "/s/1/a", "/2/a", *runs]
+    ledger.add_known("/2/c", kept=["/2/b", "/2/c"])
+    assert removed[5:] == []
+
+
 def test_a_name_that_another_report_has_used_is_not_used_again(tmp_path: Path) -> None:
     with FakeService(str(tmp_path)).serving() as service:
         trial = service.add_trial({"entrypoint": "train:train_fn"})

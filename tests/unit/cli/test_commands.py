@@ -238,6 +238,26 @@ def test_a_failed_experiment_makes_watch_fail(run: Run, project: Path, url: str)
     assert "trial 0 failed: ValueError: no [luck]" in watched.out
 
 
+def test_the_best_checkpoint_is_marked_and_is_that_of_the_best_trial(run: Run, project: Path, url: str) -> None:
+    objective = {"metric": "loss", "direction": "minimize", "report": "best"}
+    name = str(external(run, project, objectives=[objective])["name"])
+    asked = httpx.post(f"{url}/v1/experiments/{name}/ask").json()
+    lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+    reports = [
+        {"sequence": number, "metrics": {"loss": loss}, "checkpoint": f"/data/{number}"}
+        for number, loss in enumerate((0.3, 0.1, 0.2))
+    ]
+    trial = f"{url}/v1/trials/{asked['trial']}"
+    httpx.post(f"{trial}/reports", json={"reports": reports}, headers=lease).raise_for_status()
+    httpx.post(f"{trial}/finish", json={"outcome": "completed"}, headers=lease).raise_for_status()
+    rows = [line.split() for line in run("checkpoints", asked["trial"]).out.splitlines()[1:]]
+    assert [(row[0], row[2], row[4]) for row in rows] == [("3", "0.2", rows[0][4]), ("2", "0.1", "best")]
+    for command in (("best", name), ("show", asked["trial"])):
+        shown = " ".join(run(*command).out.split())
+        assert "best step 2" in shown
+        assert "/data/1 (step 2)" in shown
+
+
 def test_a_checkpoint_is_shown_with_its_size_and_pinned(run: Run, project: Path, url: str) -> None:
     experiment = external(run, project)
     saved = {"checkpoint": "/data/1", "checkpoint_bytes": 1_234_567}

@@ -27,7 +27,7 @@ def test_an_address_is_whole_where_the_terminal_is_narrow(
 ) -> None:
     one = {"step": 1, "attempt": 1, "at": "2026-01-01T00:00", "uri": URI}
     [_, row] = printed(terminal_tables.checkpoints([one]), capsys, monkeypatch)
-    assert row == f"1     1        -     2026-01-01 00:00  {URI}"
+    assert row == f"1     1        -      -     2026-01-01 00:00  {URI}"
     assert printed(facts([("MLflow", URI)]), capsys, monkeypatch) == [f"MLflow  {URI}"]
 
 

@@ -41,6 +41,7 @@ def experiments(draw: Any) -> tuple[list[RetainedTrial], list[RetainedCheckpoint
             size=10,
             is_pinned=draw(st.sampled_from([False, False, False, True])),
             agent=draw(st.sampled_from(["here", "here", None])),
+            is_best=step == 1,
         )
         for number in range(len(statuses))
         for step in range(draw(st.integers(0, 4)))
@@ -132,6 +133,20 @@ def test_a_stopped_trial_may_be_among_the_best_but_displaces_none() -> None:
     assert not removed(retention_plan(rules, [completed, stopped], saved, in_use=[]))
     worse = replace(stopped, value=1.0)
     assert removed(retention_plan(rules, [completed, worse], saved, in_use=[])) == {saved[1]}
+
+
+def test_the_best_checkpoint_of_a_trial_is_kept_beside_its_newest() -> None:
+    rules = RetentionRules(keep=1, keep_best_trials=1, keep_last=False, direction="maximize", is_over=True)
+    kept = RetainedTrial(0, TrialStatus.COMPLETED, 3.0, is_on_front=False, has_settled=True, resume_uri=None)
+    worse = replace(kept, number=1, value=1.0)
+    one = RetainedCheckpoint(0, 1, 1, 1, "/0/1", 10, is_pinned=False, agent="here")
+    saved = [
+        replace(one, trial=trial, step=step, sequence=step, uri=f"/{trial}/{step}", is_best=step == 1)
+        for trial in (0, 1)
+        for step in (1, 2, 3)
+    ]
+    gone = removed(retention_plan(rules, [kept, worse], saved, in_use=[]))
+    assert {one.uri for one in gone} == {"/0/2", "/1/1", "/1/2", "/1/3"}
 
 
 def test_each_reason_is_given_in_words() -> None:

@@ -97,6 +97,11 @@ def test_the_known_fields_are_those_of_the_object_at_the_place(parent: tuple[str
         ({"early_stopping": {"type": "asha"}}, "early_stopping.type", "is called rule here, as in {rule: asha}"),
         ({"num_samples": 9}, "num_samples", "is called limits.max_trials here"),
         ({"metric": "y"}, "metric", "is part of objectives here, as in [{metric: loss, direction: minimize}]"),
+        (
+            {"objectives": [{"metric": "y", "direction": "minimize", "scope": "all"}]},
+            "objectives.0.scope",
+            "is called report here: newest or best",
+        ),
         ({"limits": {"n_jobs": 2}}, "limits.n_jobs", "is called parallelism here"),
         ({"failures": {"max_failures": 2}}, "failures.max_failures", "is called max_retries here"),
         ({"space": {"x": {**FLOAT, "q": 0.1}}}, "space.x.q", "is called step here"),

@@ -65,6 +65,14 @@ def test_the_value_at_the_end_is_that_of_the_newest_report_also_if_its_step_was_
     assert history.value_at(0, AT_END) == 0.3
 
 
+def test_the_value_at_the_end_is_that_of_the_best_report_where_that_counts() -> None:
+    reports = [(1, 0.5), (2, 0.9), (3, 0.6)]
+    events: list[Event] = [*(RecordedReport(0, step, value) for step, value in reports), Completion(0)]
+    history, metric = InMemoryHistory(), ComparedMetric("accuracy", "maximize", takes_best=True)
+    add_to_history(history, rule_of(rule="hyperband", max_step=9, weighted=True), metric, events, {})
+    assert history.value_at(0, AT_END) == 0.9
+
+
 class CountedFloat(float):
     """Counts the comparisons of all of them."""
 
