@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from service.mirror import mlflow_limits
 from service.store.tables import EventRow, ExperimentRow
+from service.store.trials.trial_values import takes_best
 
 
 class BestValue(NamedTuple):
@@ -47,10 +48,7 @@ def best_report_metric(experiment: ExperimentRow) -> str | None:
 
     MLflow shows a metric by its newest point.
     """
-    for first in experiment.spec.get("objectives", [])[:1]:
-        if first.get("report") == "best":
-            return f"paceline/best_{first['metric']}"
-    return None
+    return f"paceline/best_{experiment.spec['objectives'][0]['metric']}" if takes_best(experiment) else None
 
 
 def objectives_of(experiment: ExperimentRow) -> list[MirroredObjective]:

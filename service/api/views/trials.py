@@ -233,7 +233,7 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
 
 
 def trial_views(session: Session, rows: Sequence[TrialRow]) -> list[TrialView]:
-    """In the order of `rows`, with one query for their checkpoints."""
+    """In the order of `rows`, with as many queries for one as for all of them."""
     ids = [row.id for row in rows]
     sizes, since = bytes_of_trials(session, ids), running_since(session, ids)
     experiments = {key: session.get_one(ExperimentRow, key) for key in {row.experiment_id for row in rows}}

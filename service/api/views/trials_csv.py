@@ -12,7 +12,7 @@ from typing import Any
 from search.reported_numbers import is_decimal
 from service.api.views.trials import TrialView
 from service.store.tables import ExperimentRow
-from service.store.trials.trial_values import constraint_names, objective_names
+from service.store.trials.trial_values import constraint_names, objective_names, takes_best
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """With the full-width forms of the first four, which some spreadsheets take for them."""
@@ -24,14 +24,15 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
     A metric with the name of a column of the trial is `metrics.NAME`, a parameter with that of another column
     `params.NAME`.
     """
-    confirmed = ["confirms", "seed"] if experiment.spec.get("confirm") else []
+    by_spec = ["best_step"] if takes_best(experiment) else []
+    by_spec += ["confirms", "seed"] if experiment.spec.get("confirm") else []
     params = sorted({name for trial in trials for name in trial.params})
     limited = [name for name in constraint_names(experiment) if name not in objective_names(experiment)]
     feasible = ["feasible"] if constraint_names(experiment) else []
     text = io.StringIO()
     writer = csv.writer(text)
     times = ["started_at", "ended_at"]
-    more = [*confirmed, "source", "failure_kind", "attempt_count", "worker_seconds", "gpu_seconds"]
+    more = [*by_spec, "source", "failure_kind", "attempt_count", "worker_seconds", "gpu_seconds"]
     own = ["number", "id", "status", "feasible", "step", "reason", *times, "checkpoint", *more]
     measured = _unlike(own, [*objective_names(experiment), *limited], "metrics")
     named = _unlike([*own, *measured], params, "params")
@@ -52,7 +53,7 @@ def trials_csv(experiment: ExperimentRow, trials: Sequence[TrialView]) -> str:
                 trial.reason,
                 *_times(trial),
                 trial.checkpoint.uri if trial.checkpoint else None,
-                *(getattr(trial, name) for name in confirmed),
+                *(getattr(trial, name) for name in by_spec),
                 trial.source,
                 trial.failure_kind,
                 trial.attempt_count,

@@ -14,7 +14,7 @@ from search.study import Study
 from service.errors import Invalid
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.runtime.search_view.objective_values import newest_values
+from service.runtime.search_view.objective_values import known_values
 from service.runtime.search_view.observations import observation_of
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
@@ -76,7 +76,7 @@ def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterat
 
 
 def _metrics(spec: ExperimentSpec) -> set[str]:
-    """The metrics of which every trial keeps the newest value."""
+    """The metrics of which every trial keeps a value."""
     return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
 
 
@@ -95,5 +95,5 @@ def _source(session: Session, spec: ExperimentSpec, row: ExperimentRow) -> tuple
 
 
 def _has_constraint_metrics(spec: ExperimentSpec, ran_under: ExperimentSpec, trial: TrialRow) -> bool:
-    known = newest_values(ran_under, trial)
+    known = known_values(ran_under, trial)
     return all(one.metric in known for one in spec.constraints)

@@ -20,7 +20,7 @@ from service.operations.early_stopping.paused_trials import release
 from service.operations.experiments.experiment_end import begin_ending
 from service.operations.reports.checkpoints import add_value
 from service.operations.transitions import request_stop
-from service.runtime.search_view.objective_values import newest_values, targets_reached
+from service.runtime.search_view.objective_values import known_values, targets_reached
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import may_run_trials
@@ -147,7 +147,7 @@ def _newest(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> Map
     reached = leased.session.get(ReportRow, (trial.id, last))
     if reached is None or reached.attempt == leased.attempt.number:
         return metrics
-    known, objectives = newest_values(leased.spec, trial), {one.metric for one in leased.spec.objectives}
+    known, objectives = known_values(leased.spec, trial), {one.metric for one in leased.spec.objectives}
     diverged = {name for name in objectives if number_in(metrics, name) is None}
     return {name: value for name, value in metrics.items() if name not in known or name in diverged}
 

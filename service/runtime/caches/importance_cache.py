@@ -15,7 +15,7 @@ from search.space.space import Space
 from service.errors import Invalid
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.curve_scores import Measure, curve_scores, may_be_judged, measure_of
-from service.runtime.search_view.objective_values import newest_values
+from service.runtime.search_view.objective_values import known_values
 from service.specification.models import ExperimentSpec, Objective
 from service.store.early_stopping.milestones import milestones_changed_after
 from service.store.lookup import experiment_named
@@ -82,7 +82,7 @@ class ImportanceCache:
         if measure == "curve_score":
             scores = curve_scores(spec, trials, reached)
             return ImportanceQuestion(key, count, spec.space, "maximize", _measured(trials, scores))
-        values = {trial.number: newest_values(spec, trial).get(objective.metric) for trial in trials}
+        values = {trial.number: known_values(spec, trial).get(objective.metric) for trial in trials}
         return ImportanceQuestion(key, count, spec.space, objective.direction, _measured(trials, values))
 
     def store(self, question: ImportanceQuestion, importance: Importance) -> ExperimentImportance:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from search.constraints import violations
 from search.problem import Observation, Status, sign_of
 from service.domain.statuses import TrialStatus
-from service.runtime.search_view.objective_values import newest_values
+from service.runtime.search_view.objective_values import known_values
 from service.specification.models import ExperimentSpec
 from service.store.trials.ended_trials import ran_to_its_end
 from service.store.trials.measured_trial import MeasuredTrial
@@ -42,7 +42,7 @@ def observation_of(
     `ran_under` is the spec of the trial of an earlier experiment.
     """
     own = ran_under or spec
-    known = newest_values(own, trial)
+    known = known_values(own, trial)
     values = tuple(known[one.metric] for one in spec.objectives if one.metric in known)
     is_whole = len(values) == len(spec.objectives)
     return Observation(

@@ -10,6 +10,11 @@ def objective_names(experiment: ExperimentRow) -> list[str]:
     return [one["metric"] for one in experiment.spec["objectives"]]
 
 
+def takes_best(experiment: ExperimentRow) -> bool:
+    """Whether the best report of the only objective gives a trial its value."""
+    return any(one.get("report") == "best" for one in experiment.spec["objectives"])
+
+
 def constraint_names(experiment: ExperimentRow) -> list[str]:
     return [one["metric"] for one in experiment.spec.get("constraints") or []]
 

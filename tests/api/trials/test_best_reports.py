@@ -66,6 +66,9 @@ def test_trials_rank_by_their_best_reports(service: Api) -> None:
     name = service.create(objectives=BEST, limits={"max_trials": 9, "no_improvement": {"trials": 2}})["name"]
     steady, peaked = trained(service, name, 0.6, 0.7, 0.8), trained(service, name, 0.9, 0.1)
     assert service.get(f"/v1/experiments/{name}/best")["id"] == peaked.trial
+    [header, *rows] = service.http.get(f"/v1/experiments/{name}/trials?format=csv").text.splitlines()
+    place = header.split(",").index("best_step")
+    assert [row.split(",")[place] for row in rows] == ["3", "1"]
     listed = service.get(f"/v1/experiments/{name}/trials", params={"sort": "value"})["items"]
     assert [one["id"] for one in listed] == [peaked.trial, steady.trial]
     trained(service, name, 0.89)
