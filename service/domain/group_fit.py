@@ -42,6 +42,16 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
     return f"{need}; {_lacks_only_validation(group, total) or f'the largest cluster has {_most(group, total)}'}"
 
 
+def with_kept(missing: str, agent: str) -> str:
+    """The same sentence, for a group that gets what is freed."""
+    return f"{missing}; what is freed on agent {agent} is kept for it"
+
+
+def kept_for_another(group: WorkerGroup, experiment: str) -> str:
+    """A sentence for the user, if an agent has room now that is kept for an experiment ahead in the line."""
+    return f"{_need(group)}; what is free is kept for experiment {experiment}, which comes first"
+
+
 def _need(group: WorkerGroup) -> str:
     least, most = group.min_workers, group.max_workers
     count = f"{least} to {most}" if most > least else f"{least}"

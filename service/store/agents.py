@@ -1,5 +1,6 @@
 """Queries on agents."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -48,3 +49,12 @@ def nodes_of(agent: AgentRow) -> list[Node]:
 def set_nodes(agent: AgentRow, nodes: Iterable[Node]) -> None:
     """Store the nodes. Omit default fields, because older services refuse unknown ones."""
     agent.nodes = [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]
+
+
+def total_resources(agents: Iterable[AgentRow]) -> dict[str, float]:
+    """The sums over the nodes of these agents."""
+    totals = Counter[str]()
+    for agent in agents:
+        for node in agent.nodes:
+            totals.update(node["total"])
+    return dict(totals)

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import cache
 from typing import NamedTuple
 
-from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, or_, select
+from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, func, or_, select
 from sqlalchemy.orm import Session, defer
 
 from service.domain.statuses import TrialStatus
@@ -121,6 +121,43 @@ def living_attempts(
     if holder:
         query = query.where(AttemptRow.holder == holder)
     return session.scalars(query.order_by(AttemptRow.id)).all()
+
+
+class RunningGroups(NamedTuple):
+    """How many attempts of an experiment a holder has, with groups of one size: None for groups of a fixed size."""
+
+    experiment_id: str
+    holder: str
+    world_size: int | None
+    attempts: int
+
+
+def running_groups(session: Session) -> list[RunningGroups]:
+    """The worker groups of all attempts that have not ended."""
+    what = AttemptRow.experiment_id, AttemptRow.holder, AttemptRow.world_size
+    query = select(*what, func.count()).where(AttemptRow.ended_at.is_(None)).group_by(*what)
+    return [RunningGroups(*row) for row in session.execute(query)]
+
+
+def ended_groups(session: Session, holder: str, trial_ids: Collection[str]) -> list[RunningGroups]:
+    """The worker groups of the last attempts of these trials, of those that have ended."""
+    what = AttemptRow.experiment_id, AttemptRow.world_size
+    query = select(*what, func.count()).join(TrialRow, _IS_LAST).where(TrialRow.id.in_(trial_ids))
+    ended = query.where(AttemptRow.holder == holder, AttemptRow.ended_at.is_not(None)).group_by(*what)
+    return [RunningGroups(id_, holder, size, count) for id_, size, count in session.execute(ended)]
+
+
+def last_served(session: Session, experiment_ids: Collection[str]) -> dict[str, datetime]:
+    """When the newest attempt of each experiment ended or, if it runs, started; of those that have had one."""
+    newest = (
+        select(func.max(AttemptRow.id))
+        .where(AttemptRow.experiment_id == ExperimentRow.id)
+        .correlate(ExperimentRow)
+        .scalar_subquery()
+    )
+    ids = select(newest).where(ExperimentRow.id.in_(experiment_ids))
+    query = select(AttemptRow.experiment_id, func.coalesce(AttemptRow.ended_at, AttemptRow.started_at))
+    return dict(session.execute(query.where(AttemptRow.id.in_(ids))).all())
 
 
 def holders_of(session: Session, experiment_id: str) -> Sequence[str]:

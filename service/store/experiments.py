@@ -8,12 +8,9 @@ from sqlalchemy import ColumnElement, Select, exists, func, literal, or_, select
 from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import CONFIRMED_ENDS, ENDS_THAT_LET_TRIALS_RUN, STATUS_AFTER_END, EndReason
-from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, TrialStatus
+from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus
 from service.store.sql.column_types import UtcDateTime
-from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
-
-QUEUE_PAGE = 20
-"""The number of experiments read at a time when it is not known how many are needed."""
+from service.store.tables import ExperimentRow, WarmStartRow
 
 
 def may_run_trials(experiment: ExperimentRow) -> bool:
@@ -31,18 +28,15 @@ def _with_trials(experiment: ExperimentRow) -> frozenset[EndReason]:
     return ENDS_THAT_LET_TRIALS_RUN | CONFIRMED_ENDS if experiment.spec.get("confirm") else ENDS_THAT_LET_TRIALS_RUN
 
 
-def startable_experiment_ids(session: Session) -> list[Sequence[str]]:
-    """Experiments that may start trials, the next in line first: by priority, then fewest running trials, then age.
+class StartableExperiment(NamedTuple):
+    id: str
+    priority: int
+    created_at: datetime
 
-    Those that run and of which `may_run_trials` is true. In pages: the first page is mostly enough, and reading a
-    thousand specs takes 0.1 s.
-    """
-    running = (
-        select(func.count())
-        .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.RUNNING)
-        .scalar_subquery()
-    )
-    query = select(ExperimentRow.id).where(
+
+def startable_experiments(session: Session) -> list[StartableExperiment]:
+    """Experiments that may start trials: those that run and of which `may_run_trials` is true; the oldest first."""
+    query = select(ExperimentRow.id, ExperimentRow.priority, ExperimentRow.created_at).where(
         ExperimentRow.status == ExperimentStatus.RUNNING,
         or_(
             ExperimentRow.end_reason.is_(None),
@@ -51,8 +45,14 @@ def startable_experiment_ids(session: Session) -> list[Sequence[str]]:
             & ExperimentRow.spec[("confirm", "top")].as_string().is_not(None),
         ),
     )
-    ids = session.scalars(query.order_by(ExperimentRow.priority.desc(), running, ExperimentRow.created_at)).all()
-    return [ids[first : first + QUEUE_PAGE] for first in range(0, len(ids), QUEUE_PAGE)]
+    rows = session.execute(query.order_by(ExperimentRow.created_at, ExperimentRow.id))
+    return [StartableExperiment(*row) for row in rows]
+
+
+def spec_versions(session: Session, ids: Collection[str]) -> dict[str, int]:
+    """By id, what `ExperimentRow.spec_changed_at_event` is."""
+    query = select(ExperimentRow.id, ExperimentRow.spec_changed_at_event).where(ExperimentRow.id.in_(ids))
+    return dict(session.execute(query).all())
 
 
 def find_experiment(session: Session, name_or_id: str) -> ExperimentRow | None:

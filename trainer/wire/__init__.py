@@ -8,7 +8,7 @@ import it. Times are UTC; durations are seconds.
 from trainer.command_template import Placeholder, placeholders
 from trainer.node_labels import selector_text, selects
 from trainer.package_files import REQUIREMENTS_FILE, is_in_package, requirements_in
-from trainer.resources import Room, WorkerGroup, describe_labels
+from trainer.resources import Bundle, Room, WorkerGroup, describe_labels
 from trainer.storable_values import is_storable_text, storable_float, storable_text
 from trainer.wire.agent import (
     Claim,
@@ -70,6 +70,7 @@ __all__ = [
     "STOP_GRACE_SECONDS",
     "Answer",
     "Assignment",
+    "Bundle",
     "CheckpointRef",
     "Claim",
     "CommandMetrics",

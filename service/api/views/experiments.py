@@ -13,9 +13,10 @@ from service.api.views.costs import CostView
 from service.api.views.missing_metrics import missing_metrics
 from service.api.views.rows import View
 from service.api.views.trials import TrialView, trial_views
-from service.domain.group_fit import waiting_for
+from service.domain.group_fit import kept_for_another, waiting_for, with_kept
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
+from service.operations.attempts.reservations import Kept, whom_resources_are_kept_for
 from service.runtime.caches.experiment_caches import readable, spec_of, trial_counts, why_unreadable
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of
@@ -153,7 +154,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
     ]
     proposing = [row.id for row in starting if not counts[row.id]["queued"]]
     idle = [row for row in starting if not counts[row.id]["running"]]
-    missing = _missing_resources(session, idle) | _missing_libraries({id_: chosen[id_] for id_ in proposing})
+    missing = _missing_resources(context, session, idle) | _missing_libraries({id_: chosen[id_] for id_ in proposing})
     unreported = missing_metrics(session, rows, counts)
 
     def view(row: ExperimentRow) -> ExperimentView:
@@ -209,7 +210,7 @@ def _missing_libraries(chosen: Mapping[str, ChosenSampler]) -> dict[str, str | N
     }
 
 
-def _missing_resources(session: Session, rows: Sequence[ExperimentRow]) -> dict[str, str | None]:
+def _missing_resources(context: Context, session: Session, rows: Sequence[ExperimentRow]) -> dict[str, str | None]:
     """By id, what the experiments lack that should run trials but run none."""
     idle = [row for row in rows if spec_of(row).trainer.kind is not Kind.EXTERNAL]
     if not idle:
@@ -219,7 +220,16 @@ def _missing_resources(session: Session, rows: Sequence[ExperimentRow]) -> dict[
     usable = {agent.name: nodes[agent.name] for agent in agents if agent.storage_error is None}
     if agents and not usable:
         return dict.fromkeys((row.id for row in idle), NO_STORAGE)
-    return {row.id: _waiting_for(spec_of(row).trainer.group, nodes, usable) for row in idle}
+    missing = {row.id: _waiting_for(spec_of(row).trainer.group, nodes, usable) for row in idle}
+    kept = whom_resources_are_kept_for(context, session, missing.keys()) if usable else {}
+    return missing | {row.id: _with_kept(row, missing[row.id], kept[row.id]) for row in idle if row.id in kept}
+
+
+def _with_kept(row: ExperimentRow, missing: str | None, kept: Kept) -> str | None:
+    first = kept.contender.experiment
+    if first.id == row.id:
+        return with_kept(missing, kept.agent) if missing else None
+    return missing or kept_for_another(spec_of(row).trainer.group, first.name)
 
 
 def _waiting_for(

@@ -1,20 +1,13 @@
-"""Decides whether an experiment may start another trial now, and whether others come before it."""
+"""Decides whether an experiment may start another trial now."""
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Literal
 
-from sqlalchemy.orm import Session
-
-from service.domain.group_fit import could_fit
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.runtime.caches.experiment_caches import readable, spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.store.agents import connected_agents, nodes_of
-from service.store.experiments import experiments_with, may_run_trials, startable_experiment_ids
+from service.store.experiments import may_run_trials
 from service.store.tables import ExperimentRow
-from service.store.trials.trials import counts_by_status
-from trainer.wire import Kind, Node
 
 Startable = Literal["any", "queued"]
 
@@ -40,20 +33,3 @@ def is_reserved_for_slots(context: Context, experiment: ExperimentRow, counts: M
     waiting = context.slot_handover.waiting_count(experiment.id)
     free = spec_of(experiment).limits.parallelism - counts[TrialStatus.RUNNING]
     return waiting > 0 and free <= waiting
-
-
-def is_first_in_line(session: Session, experiment: ExperimentRow, now: datetime) -> bool:
-    """Whether no other experiment comes before it for the capacity that its trial has just freed."""
-    agents = [nodes_of(agent) for agent in connected_agents(session, now)]
-    pages = startable_experiment_ids(session)
-    for row in (row for page in pages for row in readable(experiments_with(session, page))):
-        if row.id == experiment.id:
-            return True
-        if _fits_some_agent(row, agents) and startable(row, counts_by_status(session, row.id, COUNTED)) is not None:
-            return False
-    return False
-
-
-def _fits_some_agent(experiment: ExperimentRow, agents: Collection[Sequence[Node]]) -> bool:
-    trainer = spec_of(experiment).trainer
-    return trainer.kind is not Kind.EXTERNAL and any(could_fit(trainer.group, nodes) for nodes in agents)

@@ -9,15 +9,15 @@ from service.domain.group_fit import fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
-from service.operations.attempts.capacity import COUNTED, startable
+from service.operations.attempts.line import contenders, line
 from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
-from service.runtime.caches.experiment_caches import readable, spec_of
+from service.operations.attempts.reservations import Cluster, Reservations, clusters_now
 from service.runtime.context import Context
-from service.store.experiments import experiments_with, startable_experiment_ids
+from service.store.agents import connected_agents
 from service.store.lookup import experiment_named
-from service.store.trials.trials import counts_of_all
+from service.store.sql.database import database_now
 from trainer.process_log.context import log_context
-from trainer.wire import Assignment, Claim, Kind, Node
+from trainer.wire import Assignment, Claim
 
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
@@ -29,7 +29,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
         earlier = earlier_answer(context, session, claimant)
     if earlier is not None:
         return earlier if isinstance(earlier, Assignment) else None
-    for experiment_id in _candidates(context, message.nodes):
+    for experiment_id in _candidates(context, agent, message):
         # A failed search ends its own experiment only.
         with suppress(ProposalFailed):
             assignment = assign(context, experiment_id, claimant)
@@ -78,15 +78,24 @@ def _bind_to_log(given: Assignment) -> None:
     log_context.add(experiment=given.experiment_id, trial=given.trial, attempt=given.attempt)
 
 
-def _candidates(context: Context, nodes: list[Node]) -> Iterator[str]:
-    """Yield the experiments that may start a trial which fits on the nodes, the next in line first."""
+def _candidates(context: Context, agent: str, message: Claim) -> Iterator[str]:
+    """Yield the experiments that may start a trial which fits on the agent's nodes, the next in line first.
+
+    What is kept for one that does not fit yet is not offered to those behind it.
+    """
     with context.database.read() as session:
-        pages = startable_experiment_ids(session)
+        pages = line(session, connected_agents(session, database_now(session)))
+    reservations = Reservations(lambda: _clusters(context, agent, message.running))
     for page in pages:
         with context.database.read() as session:
-            counts = counts_of_all(session, page, COUNTED)
-            rows = [row for row in readable(experiments_with(session, page)) if startable(row, counts[row.id])]
-        for row in rows:
-            trainer = spec_of(row).trainer
-            if trainer.kind is not Kind.EXTERNAL and fits_now(trainer.group, nodes):
-                yield row.id
+            found = contenders(context, session, page)
+        for one in found:
+            if not fits_now(one.group, message.nodes):
+                reservations.pass_over(one)
+            elif not reservations.keep_from(agent, one):
+                yield one.experiment.id
+
+
+def _clusters(context: Context, agent: str, running: list[str]) -> dict[str, Cluster]:
+    with context.database.read() as session:
+        return clusters_now(session, agent, running)

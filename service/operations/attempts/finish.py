@@ -6,8 +6,8 @@ from service.domain.statuses import TrialStatus
 from service.operations.attempts.assignment import Claimant, earlier_answer, id_after
 from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
-from service.operations.attempts.capacity import is_first_in_line
 from service.operations.attempts.leases import LeasedAttempt, lease_lost, lock_attempt_by_token
+from service.operations.attempts.line import is_first_in_line
 from service.operations.attempts.next_trial import (
     NothingToRun,
     Outcome,
@@ -63,6 +63,6 @@ def _try_next(context: Context, leased: LeasedAttempt, claimant: Claimant, *, is
     if storage_error_of(leased.session, leased.attempt.holder) is not None:
         return NothingToRun()
     # A repeat need not wait in line: the first call has, and may be about to start a trial for both.
-    if not is_repeat and not is_first_in_line(leased.session, leased.experiment, leased.now):
+    if not is_repeat and not is_first_in_line(context, leased.session, leased.experiment, leased.attempt.holder):
         return NothingToRun()
     return try_assign(context, leased.session, leased.experiment, claimant)

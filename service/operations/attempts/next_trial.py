@@ -17,13 +17,15 @@ from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
+from service.operations.attempts.line import line
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
-from service.store.experiments import lock_experiment, startable_experiment_ids
+from service.store.agents import connected_agents
+from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import resume_point
@@ -139,9 +141,9 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
 def propose_next_in_line(context: Context) -> None:
     """Schedule the next proposals of the experiments whose turn is next."""
     with context.database.read() as session:
-        pages = startable_experiment_ids(session)
-    for experiment_id in chain(*pages[:1]):
-        propose_ahead(context, experiment_id)
+        pages = line(session, connected_agents(session, database_now(session)))
+    for place in chain(*pages[:1]):
+        propose_ahead(context, place.id)
 
 
 def _try_assign(

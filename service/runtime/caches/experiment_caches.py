@@ -1,7 +1,7 @@
 """What is computed from experiments and kept until they change: the parsed spec, and the counts of trials."""
 
 import logging
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -12,8 +12,10 @@ from sqlalchemy.orm import Session
 from service.errors import Unavailable
 from service.specification.models import ExperimentSpec
 from service.specification.stored_spec import parse_stored_spec
+from service.store.experiments import experiments_with, spec_versions
 from service.store.tables import ExperimentRow
 from service.store.trials.trials import counts_of_all
+from trainer.wire import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class _RowCache(Generic[Source, Value]):
 _parsed = _RowCache[dict[str, Any], ExperimentSpec]()
 _unreadable = _RowCache[dict[str, Any], str]()
 _counted = _RowCache[int, dict[str, int]]()
+_trainers = _RowCache[int, Trainer]()
 
 
 def cache_spec(experiment: ExperimentRow, spec: ExperimentSpec) -> None:
@@ -76,6 +79,16 @@ def why_unreadable(experiment: ExperimentRow) -> str | None:
 def readable(experiments: Iterable[ExperimentRow]) -> list[ExperimentRow]:
     """Those whose spec this version can read: what is done for all experiments must not fail because of one."""
     return [one for one in experiments if why_unreadable(one) is None]
+
+
+def trainers_of(session: Session, experiment_ids: Collection[str]) -> dict[str, Trainer]:
+    """How the trials of these experiments run, as far as this version can read it. A row is read once per version."""
+    versions = spec_versions(session, experiment_ids)
+    known = {id_: one for id_, version in versions.items() if (one := _trainers.get(id_, version)) is not None}
+    for row in readable(experiments_with(session, list(versions.keys() - known.keys()))):
+        known[row.id] = spec_of(row).trainer
+        _trainers.put(row.id, row.spec_changed_at_event, known[row.id])
+    return known
 
 
 def trial_counts(session: Session, experiments: Sequence[ExperimentRow]) -> dict[str, dict[str, int]]:

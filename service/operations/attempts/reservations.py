@@ -1,0 +1,175 @@
+"""Keeps resources of agents' clusters for the experiments that are next in line and do not fit yet.
+
+Nothing of this is stored: every claim computes it anew from the line, from what the agents have told of their nodes,
+and from the trials that run on them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlalchemy.orm import Session
+
+from service.domain.group_fit import fits_now
+from service.domain.reservation import Reservation, fits_beside, needs_of, reserve
+from service.operations.attempts.line import Contender, contenders, held_by, line
+from service.runtime.caches.experiment_caches import trainers_of
+from service.runtime.context import Context
+from service.store.agents import connected_agents, nodes_of
+from service.store.attempts import RunningGroups, ended_groups, running_groups
+from service.store.sql.database import database_now
+from trainer.wire import Node, WorkerGroup
+
+MAX_WAITING = 5
+"""For so many experiments at most resources are looked for: planning a large group takes milliseconds."""
+
+SHOWN_PAGES = 5
+"""For so many pages of the line it is shown what is kept: reading a page takes milliseconds."""
+
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An agent's nodes, and what the trials hold that it runs; None if that is not known."""
+
+    nodes: Sequence[Node]
+    held: Mapping[str, float] | None
+
+    def may_free(self, group: WorkerGroup) -> bool:
+        """Whether the group has room once these trials have ended, as far as sums tell.
+
+        Others may use the cluster, too, and nothing is to wait for them.
+        """
+        if self.held is None:
+            return True
+        return all(
+            self._free(name) + self.held.get(name, 0.0) >= amount - TOLERANCE
+            for name, amount in needs_of(group).items()
+        )
+
+    def _free(self, name: str) -> float:
+        return sum(node.free.get(name, 0.0) for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept on one agent's cluster, and for which experiment."""
+
+    agent: str
+    contender: Contender
+    reservation: Reservation
+
+
+class Reservations:
+    """Of the experiments that have been passed over so far. To be told of them in the order of the line.
+
+    `clusters` is called only if there is something to keep.
+    """
+
+    def __init__(self, clusters: Callable[[], Mapping[str, Cluster]]) -> None:
+        self._load = clusters
+        self._waiting: list[Contender] = []
+        self._kept: dict[str, Kept | None] = {}
+
+    def pass_over(self, contender: Contender) -> None:
+        """Its trial fits on none of what is free."""
+        if contender.may_wait and len(self._waiting) < MAX_WAITING:
+            self._waiting.append(contender)
+
+    def keep_from(self, agent: str, contender: Contender) -> Kept | None:
+        """What keeps the agent's cluster from starting a trial that would fit now; None if it may start."""
+        ahead = (self.kept_for(one) for one in self._waiting if one.comes_before_all_of(contender))
+        kept = next((one for one in ahead if one is not None and one.agent == agent), None)
+        if kept is None or fits_beside(contender.group, self._clusters[agent].nodes, kept.reservation):
+            return None
+        return kept
+
+    def fitting(self, group: WorkerGroup) -> list[str]:
+        """The agents with room for the group, kept or not."""
+        return [agent for agent, cluster in self._clusters.items() if fits_now(group, cluster.nodes)]
+
+    def kept_first_for(self, contender: Contender) -> Kept | None:
+        """The same as `kept_for`, unless what is kept there is kept for another one ahead."""
+        kept = self.kept_for(contender)
+        ahead = (one for one in self._waiting if one.comes_before_all_of(contender) and one is not contender)
+        others = (self.kept_for(one) for one in ahead)
+        return kept if all(one is None or kept is None or one.agent != kept.agent for one in others) else None
+
+    def kept_for(self, contender: Contender) -> Kept | None:
+        """What is kept for it: on one cluster only, where the least is missing. None while there is room on another."""
+        key = contender.experiment.id
+        if key not in self._kept:
+            self._kept[key] = self._plan(contender)
+        return self._kept[key]
+
+    def _plan(self, contender: Contender) -> Kept | None:
+        group, plans = contender.group, []
+        for agent, cluster in self._clusters.items():
+            if fits_now(group, cluster.nodes):
+                return None
+            reservation = reserve(group, cluster.nodes)
+            if reservation is not None and cluster.may_free(group):
+                plans.append(Kept(agent, contender, reservation))
+        return min(plans, key=lambda kept: (kept.reservation.missing, kept.agent), default=None)
+
+    @cached_property
+    def _clusters(self) -> Mapping[str, Cluster]:
+        return self._load()
+
+
+def clusters_now(session: Session, claimant: str | None = None, running: Collection[str] = ()) -> dict[str, Cluster]:
+    """Of the connected agents that get trials: those that can write checkpoints.
+
+    `running` are the trials that the claimant says to run. They may have ended since, but what they held is not yet
+    among what it says to be free.
+    """
+    rows = [row for row in connected_agents(session, database_now(session)) if row.storage_error is None]
+    groups = running_groups(session)
+    if claimant is not None:
+        groups += ended_groups(session, claimant, running)
+    held = _held_on(session, {row.name for row in rows}, groups)
+    return {row.name: Cluster(nodes_of(row), held[row.name]) for row in rows}
+
+
+def _held_on(
+    session: Session, agents: Collection[str], groups: Iterable[RunningGroups]
+) -> dict[str, dict[str, float] | None]:
+    """By agent, what these worker groups hold. A trial with tasks of Ray Data or validations holds more: not known."""
+    running = [one for one in groups if one.holder in agents]
+    trainers = trainers_of(session, {one.experiment_id for one in running})
+    held: dict[str, Counter[str] | None] = {agent: Counter() for agent in agents}
+    for one in running:
+        trainer, sums = trainers.get(one.experiment_id), held[one.holder]
+        if trainer is None or trainer.datasets or trainer.validation:
+            held[one.holder] = None
+        elif sums is not None:
+            sums.update(held_by(one, trainer))
+    return {agent: None if sums is None else dict(sums) for agent, sums in held.items()}
+
+
+def whom_resources_are_kept_for(context: Context, session: Session, experiment_ids: Collection[str]) -> dict[str, Kept]:
+    """By experiment, what is kept for it, or for another one so that its own next trial has to wait.
+
+    Without those far back in the line.
+    """
+    pages = line(session, connected_agents(session, database_now(session)))[:SHOWN_PAGES]
+    lowest = min((place.rank.priority for page in pages for place in page), default=0)
+    found = [one for page in pages for one in contenders(context, session, page)]
+    reservations, kept_by_id = Reservations(lambda: clusters_now(session)), dict[str, Kept]()
+    for one in found:
+        kept = _kept_because_of(reservations, one, has_lower=one.rank.priority > lowest)
+        if kept is not None and one.experiment.id in experiment_ids:
+            kept_by_id[one.experiment.id] = kept
+    return kept_by_id
+
+
+def _kept_because_of(reservations: Reservations, one: Contender, *, has_lower: bool) -> Kept | None:
+    """`has_lower`: whether others in the line have a lower priority."""
+    fitting = reservations.fitting(one.group)
+    if fitting:
+        kept = [reservations.keep_from(agent, one) for agent in fitting]
+        return kept[0] if all(kept) else None
+    reservations.pass_over(one)
+    return reservations.kept_first_for(one) if one.may_wait and (one.is_due or has_lower) else None
