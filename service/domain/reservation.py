@@ -55,6 +55,12 @@ def needs_of(group: WorkerGroup) -> dict[str, float]:
     return {name: needs.get(name, 0.0) + beside.get(name, 0.0) for name in needs.keys() | beside.keys()}
 
 
+def needs_more(group: WorkerGroup, than: WorkerGroup) -> bool:
+    """Whether what one group of the other kind frees may be too little for it."""
+    freed = needs_of(than)
+    return any(amount > freed.get(name, 0.0) for name, amount in needs_of(group).items())
+
+
 def _eligible(group: WorkerGroup, nodes: Sequence[Node]) -> Iterator[Sequence[int]]:
     """The nodes that the workers may use together: each alone if all must be on one."""
     if group.strategy == "STRICT_PACK":

@@ -148,16 +148,17 @@ def ended_groups(session: Session, holder: str, trial_ids: Collection[str]) -> l
 
 
 def last_served(session: Session, experiment_ids: Collection[str]) -> dict[str, datetime]:
-    """When the newest attempt of each experiment ended or, if it runs, started; of those that have had one."""
+    """When the newest attempt of each experiment ended or, if it runs, started; of those that have had one.
+
+    Grouped, so that PostgreSQL does not look for each maximum from the end of the table.
+    """
     newest = (
         select(func.max(AttemptRow.id))
-        .where(AttemptRow.experiment_id == ExperimentRow.id)
-        .correlate(ExperimentRow)
-        .scalar_subquery()
+        .where(AttemptRow.experiment_id.in_(experiment_ids))
+        .group_by(AttemptRow.experiment_id)
     )
-    ids = select(newest).where(ExperimentRow.id.in_(experiment_ids))
     query = select(AttemptRow.experiment_id, func.coalesce(AttemptRow.ended_at, AttemptRow.started_at))
-    return dict(session.execute(query.where(AttemptRow.id.in_(ids))).all())
+    return dict(session.execute(query.where(AttemptRow.id.in_(newest))).all())
 
 
 def holders_of(session: Session, experiment_id: str) -> Sequence[str]:

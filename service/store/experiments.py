@@ -31,12 +31,11 @@ def _with_trials(experiment: ExperimentRow) -> frozenset[EndReason]:
 class StartableExperiment(NamedTuple):
     id: str
     priority: int
-    created_at: datetime
 
 
 def startable_experiments(session: Session) -> list[StartableExperiment]:
     """Experiments that may start trials: those that run and of which `may_run_trials` is true; the oldest first."""
-    query = select(ExperimentRow.id, ExperimentRow.priority, ExperimentRow.created_at).where(
+    query = select(ExperimentRow.id, ExperimentRow.priority).where(
         ExperimentRow.status == ExperimentStatus.RUNNING,
         or_(
             ExperimentRow.end_reason.is_(None),

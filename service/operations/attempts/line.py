@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.attempt_holders import is_caller
 from service.domain.group_fit import could_fit
+from service.domain.reservation import needs_more
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
 from service.runtime.caches.experiment_caches import readable, spec_of, trainers_of
@@ -117,7 +118,8 @@ def _dominant(held: Mapping[str, float], totals: Mapping[str, float]) -> float:
 def contenders(context: Context, session: Session, page: Sequence[Place]) -> list[Contender]:
     """Those of a page of the line that may start a trial on an agent's cluster, the next in line first."""
     ids = [place.id for place in page]
-    now, counts, served = database_now(session), counts_of_all(session, ids, COUNTED), last_served(session, ids)
+    now, counts = database_now(session), counts_of_all(session, ids, COUNTED)
+    served = last_served(session, ids) if len(ids) > 1 else {}  # one alone lets none wait
     ranks = {place.id: place.rank for place in page}
     found = []
     for row in readable(experiments_with(session, ids)):
@@ -151,7 +153,8 @@ def _with_turns(equals: list[Contender]) -> list[Contender]:
 def is_first_in_line(context: Context, session: Session, experiment: ExperimentRow, holder: str) -> bool:
     """Whether no other experiment comes before it for the capacity that its trial has just freed.
 
-    A caller that runs trials itself has freed nothing of an agent's, and takes nothing.
+    One of the same priority that needs more than was freed does so only when it is due: until then it could not use it,
+    and the slot would get its next trial later. A caller that runs trials itself takes nothing of an agent's.
     """
     if is_caller(holder):
         return True
@@ -160,11 +163,12 @@ def is_first_in_line(context: Context, session: Session, experiment: ExperimentR
     pages = line(session, agents)
     if _is_alone_in_front(experiment, pages):
         return True
-    clusters = [nodes_of(agent) for agent in own or agents]
+    clusters, group = [nodes_of(agent) for agent in own or agents], spec_of(experiment).trainer.group
     for one in (one for page in pages for one in contenders(context, session, page)):
         if one.experiment.id == experiment.id:
             return True
-        if _fits_some(one.group, clusters):
+        is_urgent = one.is_due or one.rank.priority > experiment.priority
+        if (is_urgent or not needs_more(one.group, group)) and _fits_some(one.group, clusters):
             return False
     return False
 

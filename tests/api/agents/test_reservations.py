@@ -173,7 +173,8 @@ def test_only_one_cluster_keeps_resources_for_a_gang(cluster: Cluster) -> None:
 def test_a_gang_of_the_same_priority_waits_for_its_turn(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     small = full_of_small_trials(cluster)
     gang = create(cluster, 8)
-    cluster.end(small)
+    assert cluster.end(small) == small
+    cluster.running.pop().finish()
     assert cluster.claim() == small
     monkeypatch.setattr("service.operations.attempts.line.TURN", timedelta(0))
     for _ in range(8):
