@@ -1,5 +1,6 @@
 """Queries on attempts and their leases."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import cache
@@ -133,10 +134,11 @@ class RunningGroups(NamedTuple):
 
 
 def running_groups(session: Session) -> list[RunningGroups]:
-    """The worker groups of all attempts that have not ended."""
-    what = AttemptRow.experiment_id, AttemptRow.holder, AttemptRow.world_size
-    query = select(*what, func.count()).where(AttemptRow.ended_at.is_(None)).group_by(*what)
-    return [RunningGroups(*row) for row in session.execute(query)]
+    """The worker groups of all attempts that have not ended. Counted here: to group them, SQLite reads all attempts."""
+    query = select(AttemptRow.experiment_id, AttemptRow.holder, AttemptRow.world_size)
+    rows = session.execute(query.where(AttemptRow.ended_at.is_(None)))
+    living = Counter((experiment_id, holder, size) for experiment_id, holder, size in rows)
+    return [RunningGroups(*what, count) for what, count in living.items()]
 
 
 def ended_groups(session: Session, holder: str, trial_ids: Collection[str]) -> list[RunningGroups]:
