@@ -14,9 +14,11 @@ With `--mlflow` Paceline is measured once more, mirroring everything to a real M
 
 import argparse
 import asyncio
+import contextlib
 import importlib.util
 import itertools
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +186,14 @@ def _storage(address: str) -> optuna.storages.BaseStorage:
     return optuna.storages.RDBStorage(address, engine_kwargs={"connect_args": _waiting(address)})
 
 
+def _sqlite_database(home: Path, name: str) -> str:
+    """The address of a new database that keeps a write-ahead log: Optuna's reports are faster with it, too."""
+    file = home / f"{name}.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    return f"sqlite:///{file}"
+
+
 def _waiting(address: str) -> dict[str, Any]:
     return {"timeout": 60} if address.startswith("sqlite") else {}
 
@@ -244,7 +255,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="paceline-reports-") as directory:
         home = Path(directory)
         if "sqlite" in options.databases:
-            compare("SQLite", lambda name: f"sqlite:///{home / name}.db", home, options)
+            compare("SQLite", partial(_sqlite_database, home), home, options)
         if "postgresql" in options.databases:
             with postgresql() as create:
                 compare("PostgreSQL", create, home, options)

@@ -76,13 +76,13 @@ def test_a_live_experiment_is_not_deleted(run: Run, project: Path, url: str) -> 
     assert httpx.get(f"{url}/v1/experiments/{name}").status_code == 200
 
 
-@pytest.mark.parametrize("command", ["pause", "resume"])
-def test_an_ended_experiment_cannot_be_paused_or_resumed(run: Run, project: Path, command: str) -> None:
+def test_a_stopped_experiment_cannot_be_paused_but_resumed(run: Run, project: Path) -> None:
     name = str(external(run, project)["name"])
     run("stop", name)
-    ended = run(command, name)
+    ended = run("pause", name)
     assert ended.code == 2
-    assert f"experiment {name} is stopped" in ended.err
+    assert f"experiment {name} is stopped (user); to continue it, resume it: `paceline resume {name}`" in ended.err
+    assert run("resume", name).out == f"{name} is running.\n"
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "cancel", "delete"])
@@ -98,7 +98,7 @@ def test_a_taken_name_comes_with_the_commands_to_use_another_or_to_free_it(run: 
     ended = run("submit", str(spec))
     assert ended.code == 2
     assert f"an experiment named {name!r} exists already" in ended.err
-    assert f"hint: to submit it under another name: paceline submit {spec} --name {name}-2\n" in ended.err
+    assert f"hint: to submit it under another name: paceline submit {spec} --name {name}-2, or --unique for a free one\n" in ended.err
     assert f"hint: to delete the earlier one, once it has ended: paceline delete {name}\n" in ended.err
     assert submitted(run, project, "--name", f"{name}-2")["name"] == f"{name}-2"
 
