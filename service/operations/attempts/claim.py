@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from service.domain.attempt_holders import ASK_HOLDER
-from service.domain.group_fit import fits_now
+from service.domain.group_fit import could_fit, fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
@@ -91,7 +91,8 @@ def _candidates(context: Context, agent: str, message: Claim) -> Iterator[str]:
             found = contenders(context, session, page)
         for one in found:
             if not fits_now(one.group, message.nodes):
-                reservations.pass_over(one)
+                if could_fit(one.group, message.nodes):  # else nothing is kept for it on this cluster
+                    reservations.pass_over(one)
             elif not reservations.keep_from(agent, one):
                 yield one.experiment.id
 

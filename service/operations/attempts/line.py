@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.attempt_holders import is_caller
 from service.domain.group_fit import could_fit
-from service.domain.reservation import needs_more
+from service.domain.reservation import needs_more, needs_of
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
 from service.runtime.caches.experiment_caches import readable, spec_of, trainers_of
@@ -59,8 +59,8 @@ class Place(NamedTuple):
 class Contender:
     """An experiment that may start a trial on an agent's cluster now, if there is room.
 
-    `is_due`: it has waited for a turn's time. `may_wait`: its next trial will start as soon as there is room, so
-    resources may be kept for it.
+    `is_due`: it runs nothing, and has waited for a turn's time. `may_wait`: its next trial will start as soon as there
+    is room, so resources may be kept for it.
     """
 
     experiment: ExperimentRow
@@ -73,6 +73,11 @@ class Contender:
     def comes_before_all_of(self, other: "Contender") -> bool:
         """Whether it also goes before trials of the other one that would fit now, if it is ahead in the line."""
         return self.rank.priority > other.rank.priority or self.is_due
+
+    def overtakes(self, older: "Contender") -> bool:
+        """Whether it is its turn before an older one of equal rank."""
+        is_longer_ago = self.is_due and self.served_at < older.served_at
+        return is_longer_ago and needs_of(self.group) != needs_of(older.group)
 
 
 def line(session: Session, agents: Iterable[AgentRow]) -> list[Sequence[Place]]:
@@ -130,24 +135,23 @@ def contenders(context: Context, session: Session, page: Sequence[Place]) -> lis
         sampler = spec.search.chosen_for(spec.problem).sampler
         can_give_trial = counts[row.id][TrialStatus.QUEUED] > 0 or sampler.missing() is None
         may_wait = can_give_trial and not is_reserved_for_slots(context, row, counts[row.id])
-        is_due = now - served_at >= TURN
+        is_due = ranks[row.id].running == 0 and now - served_at >= TURN
         found.append(Contender(row, ranks[row.id], spec.trainer.group, served_at, is_due, may_wait))
     return [one for _, equals in groupby(found, key=lambda one: one.rank) for one in _with_turns(list(equals))]
 
 
 def _with_turns(equals: list[Contender]) -> list[Contender]:
-    """Let one of another size go before the oldest of those with equal rank, if it is due and waits for longer.
+    """Let each that is due go before those of equal rank and another size that have been served since.
 
     Otherwise a group that needs the whole cluster would never start beside an older experiment of small trials: when
     the last small trial has ended, both hold nothing. Experiments of one size go on in the order of their age, so that
     slots stay warm.
     """
-    first = equals[0]
-    others = [one for one in equals if one.is_due and one.group != first.group and one.served_at < first.served_at]
-    if not others:
-        return equals
-    turn = min(others, key=lambda one: one.served_at)
-    return [turn, *(one for one in equals if one is not turn)]
+    ordered: list[Contender] = []
+    for one in equals:
+        overtaken = (place for place, other in enumerate(ordered) if one.overtakes(other))
+        ordered.insert(next(overtaken, len(ordered)), one)
+    return ordered
 
 
 def is_first_in_line(context: Context, session: Session, experiment: ExperimentRow, holder: str) -> bool:
@@ -168,7 +172,7 @@ def is_first_in_line(context: Context, session: Session, experiment: ExperimentR
         if one.experiment.id == experiment.id:
             return True
         is_urgent = one.is_due or one.rank.priority > experiment.priority
-        if (is_urgent or not needs_more(one.group, group)) and _fits_some(one.group, clusters):
+        if one.may_wait and (is_urgent or not needs_more(one.group, group)) and _fits_some(one.group, clusters):
             return False
     return False
 

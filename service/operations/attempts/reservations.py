@@ -5,24 +5,26 @@ and from the trials that run on them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from sqlalchemy.orm import Session
 
 from service.domain.group_fit import fits_now
-from service.domain.reservation import Reservation, fits_beside, needs_of, reserve
+from service.domain.reservation import Reservation, Resources, fits_beside, needs_of, reserve
 from service.operations.attempts.line import Contender, contenders, held_by, line
 from service.runtime.caches.experiment_caches import trainers_of
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of
 from service.store.attempts import RunningGroups, ended_groups, running_groups
+from service.store.experiments import startable_experiments
 from service.store.sql.database import database_now
 from trainer.wire import Node, WorkerGroup
 
 MAX_WAITING = 5
-"""For so many experiments at most resources are looked for: planning a large group takes milliseconds."""
+"""For so many experiments at most resources are kept at a time: planning a large group takes milliseconds."""
 
 SHOWN_PAGES = 5
 """For so many pages of the line it is shown what is kept: reading a page takes milliseconds."""
@@ -31,26 +33,52 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
+class Held:
+    """What trials of one experiment hold on a cluster.
+
+    `priority` is that of the experiment, whose next trials get what these free; None if it starts no more of them.
+    """
+
+    experiment_id: str
+    priority: int | None
+    resources: Resources
+
+
+@dataclass(frozen=True)
 class Cluster:
     """An agent's nodes, and what the trials hold that it runs; None if that is not known."""
 
     nodes: Sequence[Node]
-    held: Mapping[str, float] | None
+    held: Sequence[Held] | None
 
-    def may_free(self, group: WorkerGroup) -> bool:
-        """Whether the group has room once these trials have ended, as far as sums tell.
+    def may_free(self, contender: Contender) -> bool:
+        """Whether the contender's group has room once the trials have ended that leave it what they hold.
 
-        Others may use the cluster, too, and nothing is to wait for them.
+        Its own do not, nor do those of a higher priority. Others may use the cluster, too, and nothing is to wait for
+        them. An estimate: on which nodes trials run is not known.
         """
         if self.held is None:
             return True
-        return all(
-            self._free(name) + self.held.get(name, 0.0) >= amount - TOLERANCE
-            for name, amount in needs_of(group).items()
+        freed = self._freed_for(contender)
+        needed = needs_of(contender.group)
+        return fits_now(contender.group, [self._emptied(node, freed) for node in self.nodes]) and all(
+            sum(node.free.get(name, 0.0) for node in self.nodes) + freed[name] >= amount - TOLERANCE
+            for name, amount in needed.items()
         )
 
-    def _free(self, name: str) -> float:
-        return sum(node.free.get(name, 0.0) for node in self.nodes)
+    def _freed_for(self, contender: Contender) -> Counter[str]:
+        freed = Counter[str]()
+        for one in self.held or ():
+            is_own = one.experiment_id == contender.experiment.id
+            if one.priority is None or (not is_own and one.priority <= contender.rank.priority):
+                freed.update(one.resources)
+        return freed
+
+    @staticmethod
+    def _emptied(node: Node, freed: Mapping[str, float]) -> Node:
+        """The node if all of what is freed were freed there."""
+        most = {name: min(total, node.free.get(name, 0.0) + freed.get(name, 0.0)) for name, total in node.total.items()}
+        return node.model_copy(update={"free": most})
 
 
 @dataclass(frozen=True)
@@ -75,13 +103,12 @@ class Reservations:
 
     def pass_over(self, contender: Contender) -> None:
         """Its trial fits on none of what is free."""
-        if contender.may_wait and len(self._waiting) < MAX_WAITING:
+        if contender.may_wait:
             self._waiting.append(contender)
 
     def keep_from(self, agent: str, contender: Contender) -> Kept | None:
         """What keeps the agent's cluster from starting a trial that would fit now; None if it may start."""
-        ahead = (self.kept_for(one) for one in self._waiting if one.comes_before_all_of(contender))
-        kept = next((one for one in ahead if one is not None and one.agent == agent), None)
+        kept = next((one for one in self._kept_ahead_of(contender) if one.agent == agent), None)
         if kept is None or fits_beside(contender.group, self._clusters[agent].nodes, kept.reservation):
             return None
         return kept
@@ -92,10 +119,13 @@ class Reservations:
 
     def kept_first_for(self, contender: Contender) -> Kept | None:
         """The same as `kept_for`, unless what is kept there is kept for another one ahead."""
-        kept = self.kept_for(contender)
-        ahead = (one for one in self._waiting if one.comes_before_all_of(contender) and one is not contender)
-        others = (self.kept_for(one) for one in ahead)
-        return kept if all(one is None or kept is None or one.agent != kept.agent for one in others) else None
+        others = [one for one in self._kept_ahead_of(contender) if one.contender is not contender]
+        kept = self.kept_for(contender) if len(others) < MAX_WAITING else None
+        return kept if kept is not None and all(one.agent != kept.agent for one in others) else None
+
+    def _kept_ahead_of(self, contender: Contender) -> Iterator[Kept]:
+        ahead = (self.kept_for(one) for one in self._waiting if one.comes_before_all_of(contender))
+        return islice((one for one in ahead if one is not None), MAX_WAITING)
 
     def kept_for(self, contender: Contender) -> Kept | None:
         """What is kept for it: on one cluster only, where the least is missing. None while there is room on another."""
@@ -109,8 +139,8 @@ class Reservations:
         for agent, cluster in self._clusters.items():
             if fits_now(group, cluster.nodes):
                 return None
-            reservation = reserve(group, cluster.nodes)
-            if reservation is not None and cluster.may_free(group):
+            reservation = reserve(group, cluster.nodes) if cluster.may_free(contender) else None
+            if reservation is not None:
                 plans.append(Kept(agent, contender, reservation))
         return min(plans, key=lambda kept: (kept.reservation.missing, kept.agent), default=None)
 
@@ -126,27 +156,28 @@ def clusters_now(session: Session, claimant: str | None = None, running: Collect
     among what it says to be free.
     """
     rows = [row for row in connected_agents(session, database_now(session)) if row.storage_error is None]
-    groups = running_groups(session)
+    priorities = {row.id: row.priority for row in startable_experiments(session)}
+    groups = [(one, priorities.get(one.experiment_id)) for one in running_groups(session)]
     if claimant is not None:
-        groups += ended_groups(session, claimant, running)
+        groups += [(one, None) for one in ended_groups(session, claimant, running)]
     held = _held_on(session, {row.name for row in rows}, groups)
     return {row.name: Cluster(nodes_of(row), held[row.name]) for row in rows}
 
 
 def _held_on(
-    session: Session, agents: Collection[str], groups: Iterable[RunningGroups]
-) -> dict[str, dict[str, float] | None]:
+    session: Session, agents: Collection[str], groups: Iterable[tuple[RunningGroups, int | None]]
+) -> dict[str, list[Held] | None]:
     """By agent, what these worker groups hold. A trial with tasks of Ray Data or validations holds more: not known."""
-    running = [one for one in groups if one.holder in agents]
-    trainers = trainers_of(session, {one.experiment_id for one in running})
-    held: dict[str, Counter[str] | None] = {agent: Counter() for agent in agents}
-    for one in running:
-        trainer, sums = trainers.get(one.experiment_id), held[one.holder]
+    running = [(one, priority) for one, priority in groups if one.holder in agents]
+    trainers = trainers_of(session, {one.experiment_id for one, _ in running})
+    held: dict[str, list[Held] | None] = {agent: [] for agent in agents}
+    for one, priority in running:
+        trainer, known = trainers.get(one.experiment_id), held[one.holder]
         if trainer is None or trainer.datasets or trainer.validation:
             held[one.holder] = None
-        elif sums is not None:
-            sums.update(held_by(one, trainer))
-    return {agent: None if sums is None else dict(sums) for agent, sums in held.items()}
+        elif known is not None:
+            known.append(Held(one.experiment_id, priority, held_by(one, trainer)))
+    return held
 
 
 def whom_resources_are_kept_for(context: Context, session: Session, experiment_ids: Collection[str]) -> dict[str, Kept]:

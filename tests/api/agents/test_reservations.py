@@ -229,3 +229,70 @@ def test_an_experiment_says_that_what_is_free_is_kept_for_another_one(cluster: C
     assert waiting_for(cluster, other) == (
         f"1 worker x 1 CPU; what is free is kept for experiment {gang}, which comes first"
     )
+
+
+def test_nothing_is_kept_for_an_experiment_that_waits_for_its_own_trials(cluster: Cluster) -> None:
+    large, small = create(cluster, 3, priority=10), create(cluster, 1)
+    assert cluster.claim_all() == [large, large, small, small]
+    assert cluster.end(large) == large
+    cluster.end(small)
+    assert cluster.claim() == small
+
+
+def test_nothing_is_kept_for_an_experiment_that_waits_for_one_ahead_of_it(cluster: Cluster) -> None:
+    first = create(cluster, 1, priority=20, limits=MANY | {"parallelism": 6})
+    assert cluster.claim_all() == [first] * 6
+    create(cluster, 4, priority=10)
+    small = create(cluster, 1)
+    assert cluster.claim_all() == [small, small]
+    assert cluster.end(first) == first
+
+
+@pytest.mark.usefixtures("without_turns")
+def test_an_experiment_of_the_same_priority_that_runs_trials_lets_none_wait(cluster: Cluster) -> None:
+    cluster.total = {"CPU": 11.0}
+    large = create(cluster, 4, limits=MANY | {"parallelism": 2})
+    assert cluster.claim() == large
+    cluster.total = {"CPU": 5.0}
+    small = create(cluster, 1)
+    assert cluster.claim() == small
+    cluster.total = {"CPU": 11.0}
+    cluster.claim_all()
+    assert sum(sum(resources_of(one).values()) for one in cluster.running) == 11, "none is idle"
+
+
+def test_experiments_that_fit_on_no_node_do_not_keep_the_next_one_from_its_turn(cluster: Cluster) -> None:
+    small = full_of_small_trials(cluster)
+    for _ in range(6):
+        create(cluster, 100, priority=50)
+    gang = create(cluster, 8, priority=10)
+    for _ in range(7):
+        assert cluster.end(small) is None
+        assert cluster.claim() is None
+    assert cluster.end(small) is None
+    assert cluster.claim() == gang
+
+
+@pytest.mark.usefixtures("without_turns")
+@pytest.mark.parametrize("place", ["oldest", "between"])
+def test_an_experiment_that_fits_on_no_node_does_not_end_the_turns(cluster: Cluster, place: str) -> None:
+    if place == "oldest":
+        create(cluster, 100)
+    small = create(cluster, 1)
+    if place == "between":
+        create(cluster, 100)
+    gang = create(cluster, 8)
+    for _ in range(3):
+        assert cluster.claim() == small
+        cluster.end(small)
+        assert cluster.claim() == gang
+        cluster.end(gang)
+
+
+def test_no_cluster_drains_for_a_gang_whose_nodes_others_use(cluster: Cluster) -> None:
+    create(cluster, 8, priority=100, trainer=trainer(8, placement_strategy="STRICT_PACK"))
+    small = create(cluster, 1)
+    node = {"total": {"CPU": 8.0}, "free": {"CPU": 6.0}}
+    message = {"request_id": uuid.uuid4().hex, "nodes": [node, node], "running": []}
+    answer = cluster.service.http.post("/v1/agents/here/claim", json=message)
+    assert answer.json()["experiment"] == small

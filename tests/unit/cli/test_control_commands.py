@@ -98,7 +98,10 @@ def test_a_taken_name_comes_with_the_commands_to_use_another_or_to_free_it(run: 
     ended = run("submit", str(spec))
     assert ended.code == 2
     assert f"an experiment named {name!r} exists already" in ended.err
-    assert f"hint: to submit it under another name: paceline submit {spec} --name {name}-2, or --unique for a free one\n" in ended.err
+    assert (
+        f"hint: to submit it under another name: paceline submit {spec} --name {name}-2, or --unique for a free one\n"
+        in ended.err
+    )
     assert f"hint: to delete the earlier one, once it has ended: paceline delete {name}\n" in ended.err
     assert submitted(run, project, "--name", f"{name}-2")["name"] == f"{name}-2"
 
