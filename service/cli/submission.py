@@ -55,8 +55,9 @@ def submit(client: Client, spec_file: Path, code: Path | None = None, changes: C
     """
     content = spec_file.read_bytes()
     spec = _parsed(content)
-    if spec and (changed := changes.of(client, spec)) != spec:
-        spec, content = changed, json.dumps(changed).encode()
+    if spec and changes != UNCHANGED:
+        spec = changes.of(client, spec)
+        content = json.dumps(spec).encode()
     code = code or _code_beside(spec, spec_file)
     warnings = _links_in(code) if code else _why_no_code(spec, spec_file)
     try:

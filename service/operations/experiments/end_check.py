@@ -122,7 +122,9 @@ def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
     limit, objective, constrained = spec.limits.no_improvement, spec.objective, bool(spec.constraints)
     if limit is None:
         return None
-    newest = newest_ends(session, experiment.id, limit.trials, constrained=constrained)
+    # Trials that another end has stopped go on if the experiment does, and have not been trained to their ends.
+    counts_stopped = experiment.end_reason == EndReason.NO_IMPROVEMENT
+    newest = newest_ends(session, experiment.id, limit.trials, constrained=constrained, with_stopped=counts_stopped)
     if newest is None:
         return None
     ends, since = newest

@@ -103,7 +103,9 @@ def _stays(row: CheckpointRow, attempt: int, new: _Saved) -> bool:
 
 def _stays_best(leased: LeasedAttempt, saved: Sequence[CheckpointRow], row: CheckpointRow, new: _Saved) -> bool:
     """Whether the step's checkpoint is the best one, from an earlier attempt, and the new one is no better."""
-    if row.attempt == leased.attempt.number or row is not _best_of(leased, saved) or row.value is None:
+    if row.attempt == leased.attempt.number or row.uri == new.uri:  # then its files are the new ones
+        return False
+    if row is not _best_of(leased, saved) or row.value is None:
         return False
     sign = sign_of(leased.spec.objective.direction)
     return new.value is None or sign * new.value >= sign * row.value

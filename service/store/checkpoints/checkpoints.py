@@ -1,6 +1,5 @@
 """Queries on the checkpoints of trials and experiments."""
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -32,11 +31,14 @@ def best_of(checkpoints: Iterable[CheckpointRow], direction: Direction) -> Check
 
 def best_checkpoints(session: Session, trial_ids: Collection[str], direction: Direction) -> dict[str, CheckpointRow]:
     """By trial, those that are on the storage. Trials without a checkpoint that has a value are left out."""
-    by_trial: defaultdict[str, list[CheckpointRow]] = defaultdict(list)
-    for (trial_id, _), row in present_checkpoints_of(session, trial_ids).items():
-        by_trial[trial_id].append(row)
-    found = {trial_id: best_of(rows, direction) for trial_id, rows in by_trial.items()}
-    return {trial_id: row for trial_id, row in found.items() if row is not None}
+    by_value = CheckpointRow.value.asc() if direction == "minimize" else CheckpointRow.value.desc()
+    rank = func.row_number().over(partition_by=CheckpointRow.trial_id, order_by=(by_value, CheckpointRow.step))
+    valued = CheckpointRow.trial_id.in_(trial_ids), is_present(), CheckpointRow.value.is_not(None)
+    ranked = select(CheckpointRow.trial_id, CheckpointRow.step, rank.label("rank")).where(*valued).subquery()
+    is_best = (
+        (ranked.c.rank == 1) & (CheckpointRow.trial_id == ranked.c.trial_id) & (CheckpointRow.step == ranked.c.step)
+    )
+    return {row.trial_id: row for row in session.scalars(select(CheckpointRow).join(ranked, is_best))}
 
 
 def bytes_of_trials(session: Session, trial_ids: Collection[str]) -> dict[str, int | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
@@ -48,12 +48,22 @@ def have_run_to_their_ends() -> ColumnElement[bool]:
     return or_(TrialRow.status == TrialStatus.COMPLETED, has_result)
 
 
+_STOPPED_BY_END = and_(
+    TrialRow.status == TrialStatus.STOPPED, func.coalesce(TrialRow.stop_cause, "") == StopCause.EXPERIMENT_ENDED
+)
+
+
 def newest_ends(
-    session: Session, experiment_id: str, count: int, *, constrained: bool
+    session: Session, experiment_id: str, count: int, *, constrained: bool, with_stopped: bool
 ) -> tuple[Sequence[EndedTrial], int] | None:
-    """The last `count` trials that ended with a value, and the event of the first of them; None if there are fewer."""
+    """The last `count` trials that ended with a value, and the event of the first of them; None if there are fewer.
+
+    `with_stopped`: also those that the end of the experiment has stopped.
+    """
     columns = (TrialRow.number, TrialRow.value, TrialRow.status, TrialRow.violation, TrialRow.changed_at_event)
     query = select(*columns).where(TrialRow.experiment_id == experiment_id, _ENDED, TrialRow.value.is_not(None))
+    if not with_stopped:
+        query = query.where(~_STOPPED_BY_END)
     rows = session.execute(query.order_by(TrialRow.changed_at_event.desc()).limit(count)).all()
     if len(rows) < count:
         return None

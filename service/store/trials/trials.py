@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, UnaryExpression, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, UnaryExpression, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
@@ -179,11 +179,15 @@ def reports_of_experiment(
 ) -> list[tuple[int, ReportRow]]:
     """With the numbers of their trials, by these and by step, those after a number and a step."""
     number, step = after
-    is_later = or_(TrialRow.number > number, ReportRow.step > step)
     query = select(TrialRow.number, ReportRow).join(ReportRow, ReportRow.trial_id == TrialRow.id)
-    query = query.where(TrialRow.experiment_id == experiment_id, TrialRow.number >= number, is_later)
-    rows = session.execute(query.order_by(TrialRow.number, ReportRow.step).limit(limit))
-    return [(found, row) for found, row in rows]
+    query = query.where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.number, ReportRow.step)
+    # Two queries, because no index has the order of both tables from the middle of a trial on.
+    rest = query.where(TrialRow.number == number, ReportRow.step > step).limit(limit)
+    found = [(number, row) for number, row in session.execute(rest)]
+    if len(found) < limit:
+        further = query.where(TrialRow.number > number).limit(limit - len(found))
+        found += [(number, row) for number, row in session.execute(further)]
+    return found
 
 
 def best_report_of(session: Session, trial_id: str, direction: Direction) -> tuple[float | None, int | None]:

@@ -104,3 +104,18 @@ def test_confirmations_that_a_stop_ended_go_on(service: Api) -> None:
         ended(asked(service, name), 0.8)
     assert {one["status"] for one in confirmations(service, name)} == {"completed"}
     assert (shown(service, name)["status"], shown(service, name)["end_reason"]) == ("completed", "max_trials")
+
+
+def test_trials_that_the_stop_ended_are_no_sign_that_the_search_no_longer_improves(service: Api) -> None:
+    limits = {"max_trials": 20, "parallelism": 4, "no_improvement": {"trials": 3}}
+    name = service.create(limits=limits)["name"]
+    for value in (0.5, 0.9):
+        ended(asked(service, name), value)
+    running = [asked(service, name) for _ in range(4)]
+    for one in running:
+        one.report(accuracy=0.1)
+    posted(service, name, "stop")
+    for one in running:
+        one.finish("stopped")
+    assert posted(service, name, "resume")["status"] == "running"
+    assert sum(one["status"] == "queued" for one in trials(service, name)) == 4

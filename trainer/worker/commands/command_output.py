@@ -27,8 +27,16 @@ class CommandOutput:
 
     def end(self) -> str:
         """Return the end of the standard error or, if that is empty, of the output. It may have secrets."""
-        ends = (read_output_end(path, position) for path, position in self.positions.items())
+        ends = (_end_of(path, position) for path, position in self.positions.items())
         return next((text for text in ends if text.strip()), "")
+
+
+def _end_of(path: str, position: int) -> str:
+    """Empty for a log that has been removed meanwhile: the command's failure is what counts."""
+    try:
+        return read_output_end(path, position)
+    except OSError:
+        return ""
 
 
 def last_lines(text: str) -> str:

@@ -117,11 +117,15 @@ class CommandProcess:
 def open_fifo() -> tuple[int, int]:
     """Return the ends of a FIFO, to read from and to write to.
 
-    Unlike a pipe's, its status has the time at which it was last written, by the clock of the temporary files.
+    Unlike a pipe's, its status has the time at which it was last written, by the clock of the temporary files. Where
+    these cannot be a FIFO, as on some network file systems, it is a pipe.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "output")
-        os.mkfifo(path)
+        try:
+            os.mkfifo(path)
+        except OSError:
+            return os.pipe()
         reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else it waits for who writes
         writing = os.open(path, os.O_WRONLY)
     os.set_blocking(reading, True)
