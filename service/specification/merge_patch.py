@@ -14,8 +14,9 @@ from search.space.space import Space
 from service.errors import Invalid
 from service.specification.documents import check_values
 from service.specification.known_fields import places_of
-from service.specification.models import ConfirmSpec, ExperimentSpec, Objective
+from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
+from service.specification.spec_parts import ConfirmSpec, Objective
 
 CHANGEABLE = {
     "limits": "",

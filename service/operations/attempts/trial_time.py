@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from service.domain.attempt_holders import is_caller
-from service.specification.models import LimitsSpec
+from service.specification.spec_parts import LimitsSpec
 from service.store.tables import AttemptRow
 
 

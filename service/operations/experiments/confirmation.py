@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from search.analysis.confirmation import Confirmed, verdict_of
 from service.domain.statuses import TrialStatus
 from service.operations.transitions import create_trial, revive_trial
-from service.specification.models import ConfirmSpec, ExperimentSpec
+from service.specification.models import ExperimentSpec
+from service.specification.spec_parts import ConfirmSpec
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_trials import best_configurations
