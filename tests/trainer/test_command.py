@@ -213,8 +213,8 @@ done
 def test_a_checkpoint_has_the_state_of_its_step_though_the_command_runs_ahead(
     service: FakeService, add_command: AddCommand, report: str, metrics: dict[str, Any], workers: int
 ) -> None:
-    """Its steps take a few milliseconds, and a report takes longer."""
-    script = SAVING.format(steps=100, report=f"[ $RANK != 0 ] || {report}")
+    """Its steps take longer than a tick of the clock, and a report takes longer than a step. Only rank 0 saves."""
+    script = "[ $RANK = 0 ] || exit 0\n" + SAVING.format(steps=100, report=f"{report}; sleep 0.02")
     trial = add_command(script, keep_checkpoints=100, metrics=metrics, workers=workers)
     finish = service.finished(trial)
     assert finish.outcome == Outcome.COMPLETED, finish.error

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.conftest import set_constant
 from trainer.worker.commands.snapshot import Later, Line, Snapshot, Unchanged
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
@@ -95,10 +96,10 @@ class Saving:
 def saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saving:
     import ray.train  # noqa: PLC0415 - heavy
 
-    from trainer.worker.commands import checkpoint_directory  # noqa: PLC0415 - heavy
+    from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
 
     monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
-    monkeypatch.setattr(checkpoint_directory, "MAX_WAITING_BYTES", 100)
+    set_constant(monkeypatch, CheckpointDirectory._has_no_room_for, "MAX_WAITING_BYTES", 100)
     return Saving(tmp_path)
 
 
