@@ -253,7 +253,7 @@ def test_a_stopped_experiment_ends_after_its_trials_have_stopped(service: Api) -
     shown = service.post(f"/v1/experiments/{name}/stop")
     assert (shown["status"], shown["ending"]) == ("stopped", False)
     assert held.shown()["checkpoint"]["uri"] == "/store/last"
-    assert service.post(f"/v1/experiments/{name}/resume", 409)["experiment_status"] == "stopped"
+    assert service.post(f"/v1/experiments/{name}/pause", 409)["experiment_status"] == "stopped"
 
 
 def test_what_a_limit_has_ended_is_continued_by_raising_it(service: Api) -> None:
