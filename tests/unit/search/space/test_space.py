@@ -379,7 +379,7 @@ def test_a_space_of_many_combinations_is_checked_in_bounded_time(
     space = Space.model_validate(parameters).without(TypeAdapter(Forbidden).validate_python(forbidden))
     started = time.thread_time()
     list(mistakes_in_forbidden(space))
-    assert time.thread_time() - started < 4
+    assert time.thread_time() - started < 20
 
 
 def test_conditions_and_forbidden_combinations_know_values_despite_rounding() -> None:
