@@ -377,9 +377,13 @@ def test_a_space_of_many_combinations_is_checked_in_bounded_time(
 ) -> None:
     """Each of these fits a document of 90 KB, which the service reads in its own process."""
     space = Space.model_validate(parameters).without(TypeAdapter(Forbidden).validate_python(forbidden))
-    started = time.thread_time()
-    list(mistakes_in_forbidden(space))
-    assert time.thread_time() - started < 20
+
+    def seconds() -> float:
+        started = time.thread_time()
+        list(mistakes_in_forbidden(space))
+        return time.thread_time() - started
+
+    assert any(seconds() < 4 for _ in range(3)), "also where other processes slow one of the tries down"
 
 
 def test_conditions_and_forbidden_combinations_know_values_despite_rounding() -> None:
