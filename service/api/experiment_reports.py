@@ -73,10 +73,10 @@ def _read(context: Context, experiment_id: str, after: tuple[int, int], limit: i
 
 def _table(read: "partial[Sequence[tuple[int, ReportRow]]]", after: tuple[int, int]) -> Iterator[str]:
     """Piece by piece, each in a transaction of its own: an experiment may have millions of reports."""
-    rows, is_first = read(after, ROWS_AT_A_TIME), True
-    while rows or is_first:
-        yield reports_csv(rows, with_header=is_first)
-        rows, is_first = (read(_place(rows[-1]), ROWS_AT_A_TIME) if rows else []), False
+    rows = read(after, ROWS_AT_A_TIME)
+    yield reports_csv(rows, with_header=True)
+    while rows and (rows := read(_place(rows[-1]), ROWS_AT_A_TIME)):
+        yield reports_csv(rows, with_header=False)
 
 
 def _place(numbered: tuple[int, ReportRow]) -> tuple[int, int]:

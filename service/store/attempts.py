@@ -108,9 +108,9 @@ def _is_expired(now: datetime) -> ColumnElement[bool]:
     return AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at < now)
 
 
-def worker_count(attempt: AttemptRow, scaling: Scaling) -> int:
-    """Of an elastic group, the workers that the attempt got."""
-    return attempt.world_size or scaling.num_workers
+def worker_count(group: "AttemptRow | RunningGroups", scaling: Scaling) -> int:
+    """Of an elastic group, the workers that it got."""
+    return group.world_size or scaling.num_workers
 
 
 def living_attempts(

@@ -22,7 +22,7 @@ from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots,
 from service.runtime.caches.experiment_caches import readable, spec_of, trainers_of
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of, total_resources
-from service.store.attempts import RunningGroups, last_served, running_groups
+from service.store.attempts import RunningGroups, last_served, running_groups, worker_count
 from service.store.experiments import StartableExperiment, experiments_with, startable_experiments
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, ExperimentRow
@@ -111,7 +111,7 @@ def _shares(session: Session, running: Collection[RunningGroups], agents: Iterab
 
 def held_by(running: RunningGroups, trainer: Trainer) -> dict[str, float]:
     """What the workers of these groups reserve."""
-    workers = running.attempts * (running.world_size or trainer.scaling.num_workers)
+    workers = running.attempts * worker_count(running, trainer.scaling)
     return {name: amount * workers for name, amount in trainer.scaling.worker.items()}
 
 

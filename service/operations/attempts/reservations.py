@@ -91,7 +91,7 @@ class Kept:
 
 
 class Reservations:
-    """Of the experiments that have been passed over so far. To be told of them in the order of the line.
+    """What is kept for the experiments whose trials do not fit yet. `pass_over` names these in the order of the line.
 
     `clusters` is called only if there is something to keep.
     """

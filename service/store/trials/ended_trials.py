@@ -18,6 +18,11 @@ _CONTENDING = and_(
     is_of_search(), TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
 )
 
+# With a text in place of null, so that the negation holds for trials without a cause, too.
+_STOPPED_BY_END = and_(
+    TrialRow.status == TrialStatus.STOPPED, func.coalesce(TrialRow.stop_cause, "") == StopCause.EXPERIMENT_ENDED
+)
+
 
 def ran_to_its_end(trial: MeasuredTrial) -> bool:
     """Whether the trial's values are its result: it ended by itself, or by a limit in time after a report."""
@@ -32,12 +37,7 @@ def was_stopped_by_end(trial: TrialRow) -> bool:
 
 def stopped_by_end(session: Session, experiment_id: str) -> Sequence[TrialRow]:
     """The trials of the search of which `was_stopped_by_end` is true, by number."""
-    query = select(TrialRow).where(
-        TrialRow.experiment_id == experiment_id,
-        TrialRow.status == TrialStatus.STOPPED,
-        TrialRow.stop_cause == StopCause.EXPERIMENT_ENDED,
-        is_of_search(),
-    )
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, _STOPPED_BY_END, is_of_search())
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
@@ -46,11 +46,6 @@ def have_run_to_their_ends() -> ColumnElement[bool]:
     is_own_end = or_(TrialRow.stop_cause.is_(None), TrialRow.stop_cause == StopCause.MAX_TRIAL_SECONDS)
     has_result = and_(TrialRow.status == TrialStatus.STOPPED, is_own_end, TrialRow.value.is_not(None))
     return or_(TrialRow.status == TrialStatus.COMPLETED, has_result)
-
-
-_STOPPED_BY_END = and_(
-    TrialRow.status == TrialStatus.STOPPED, func.coalesce(TrialRow.stop_cause, "") == StopCause.EXPERIMENT_ENDED
-)
 
 
 def newest_ends(

@@ -1,7 +1,7 @@
 """Which checkpoints an attempt removes, and when. It starts no Ray: the test makes the workers' reports."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -127,12 +127,16 @@ def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(t
     asyncio.run(play())
 
 
-def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_no_longer_does(tmp_path: Path) -> None:
-    removed: list[str] = []
+def after_earlier_attempts(tmp_path: Path, remove: Callable[[str], None]) -> CheckpointLedger:
     with FakeService(str(tmp_path)).serving() as service:
         fields: dict[str, Any] = EARLIER
         trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
-        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), removed.append)
+        return CheckpointLedger(Assignment.from_json(service.assign(trial)), remove)
+
+
+def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_no_longer_does(tmp_path: Path) -> None:
+    removed: list[str] = []
+    ledger = after_earlier_attempts(tmp_path, removed.append)
     ledger.add_known("/2/a", kept=["/s/1/a", "/2/a"])
     ledger.add_known("/2/b", kept=["/s/1/a", "/2/b"])
     assert removed == ["/s/1/b", "/2/a"], "the runs of the earlier attempts stay, too"
@@ -143,10 +147,7 @@ def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_
 
 def test_a_better_checkpoint_replaces_the_best_one_of_an_earlier_attempt(tmp_path: Path) -> None:
     removed: list[str] = []
-    with FakeService(str(tmp_path)).serving() as service:
-        fields: dict[str, Any] = EARLIER
-        trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
-        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), removed.append)
+    ledger = after_earlier_attempts(tmp_path, removed.append)
     ledger.add_known("/2/a", kept=["/s/1/a", "/2/a"])
     ledger.add_known("/2/b", kept=["/2/b"])
     runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
