@@ -22,7 +22,7 @@ from trainer.slot.attempt.ray_failures import slot_failed
 from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.checkpoints.validation_task import validation_starter
-from trainer.slot.garbage_collection import LoadedLibraries
+from trainer.slot.loaded_libraries import LoadedLibraries
 from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.start_limit import start_limit, start_limited

@@ -25,7 +25,7 @@ from service.operations.spec_changes import store_spec
 from service.operations.transitions import revive_experiment, revive_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.runtime.search_view.objective_values import targets_reached
+from service.runtime.search_view.targets_and_constraints import targets_reached
 from service.specification.merge_patch import Difference, changed_spec
 from service.specification.models import ExperimentSpec
 from service.store.experiments import has_ended_search

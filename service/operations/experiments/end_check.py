@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from search.numbers_in_messages import counted
 from service.domain.end_conditions import Limits, Progress, reason_to_end
 from service.domain.end_reasons import EndReason
-from service.domain.improvement import describe_stagnation
+from service.domain.no_improvement import describe_stagnation
 from service.domain.repeated_failure import FAILURES_TO_GIVE_UP, RepeatedFailure, repeated_failure
 from service.domain.retry_policy import never_started
 from service.domain.statuses import TrialStatus

@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.analysis.earlier_trials import Source, to_json, warm_start
+from search.analysis.warm_start_trials import Source, to_json, warm_start
 from search.mistakes import Mistake, listed
 from search.study import Study
 from service.errors import Invalid
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.runtime.search_view.objective_values import known_values
 from service.runtime.search_view.observations import observation_of
+from service.runtime.search_view.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment

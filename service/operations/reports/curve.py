@@ -20,7 +20,7 @@ from service.operations.early_stopping.paused_trials import release
 from service.operations.experiments.experiment_end import begin_ending
 from service.operations.reports.checkpoints import add_value
 from service.operations.transitions import request_stop
-from service.runtime.search_view.objective_values import known_values, targets_reached
+from service.runtime.search_view.targets_and_constraints import known_values, targets_reached
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import may_run_trials

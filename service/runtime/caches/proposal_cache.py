@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from search.analysis.earlier_trials import from_json, still_fitting
+from search.analysis.warm_start_trials import from_json, still_fitting
 from search.problem import Observation, SpaceExhausted
 from search.space.narrowed_space import inside
 from search.space.space import Params

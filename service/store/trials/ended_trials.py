@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
-from service.domain.improvement import EndedTrial
+from service.domain.no_improvement import EndedTrial
 from service.domain.statuses import CAUSES_WITH_RESULT, CONTENDERS, LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import TrialRow
 from service.store.trials.measured_trial import MeasuredTrial

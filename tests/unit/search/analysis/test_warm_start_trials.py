@@ -5,7 +5,7 @@ from typing import Any
 import optuna
 import pytest
 
-from search.analysis.earlier_trials import MAX_TRIALS, Source, from_json, still_fitting, to_json, warm_start
+from search.analysis.warm_start_trials import MAX_TRIALS, Source, from_json, still_fitting, to_json, warm_start
 from search.problem import Observation, Problem, Status
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed

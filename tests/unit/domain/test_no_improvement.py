@@ -1,6 +1,6 @@
 """Whether an experiment still improves."""
 
-from service.domain.improvement import EndedTrial, describe_stagnation
+from service.domain.no_improvement import EndedTrial, describe_stagnation
 
 BEST = EndedTrial(3, 0.9)
 
