@@ -152,7 +152,7 @@ def draining_nodes() -> dict[str, float]:
     return {node: deadline_ms / 1000 - now if deadline_ms else math.inf for node, deadline_ms in deadlines.items()}
 
 
-class Reservations:
+class PlacementGroups:
     """What placement groups reserve on which node, at the time of construction."""
 
     def __init__(self) -> None:

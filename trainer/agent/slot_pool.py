@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError
 
 from trainer.agent.cluster import (
-    Reservations,
+    PlacementGroups,
     draining_nodes,
     find_slots,
     free_resources,
@@ -270,22 +270,20 @@ class SlotPool:
         return {node: resources for node, resources in nodes.items() if node not in self._draining}
 
     def _free_with_idle(self) -> NodeResources:
-        reservations = Reservations()
-        free = self._unclaimed(reservations)
+        groups = PlacementGroups()
+        free = self._unclaimed(groups)
         for slot in self.slots.values():
             if slot.is_idle:
-                reservations.release(slot.placement_group, free)
+                groups.release(slot.placement_group, free)
         return {
             node: {name: max(0.0, amount) for name, amount in resources.items()} for node, resources in free.items()
         }
 
-    def _unclaimed(self, reservations: Reservations) -> NodeResources:
+    def _unclaimed(self, groups: PlacementGroups) -> NodeResources:
         """What is free at Ray, less what slots that have just started are about to reserve."""
         free = self._without_drained(free_resources())
         waiting = [
-            slot
-            for slot in self.slots.values()
-            if slot.may_await_resources and reservations.of(slot.placement_group) is None
+            slot for slot in self.slots.values() if slot.may_await_resources and groups.of(slot.placement_group) is None
         ]
         labels = node_labels() if waiting else {}
         for slot in waiting:
@@ -337,7 +335,7 @@ class SlotPool:
         own = str(ray.get_runtime_context().get_node_id())
         if WorkerGroup.of(scaling).is_elastic and own not in self._draining:
             return own
-        placement = find_placement(bundles_of(scaling), self._unclaimed(Reservations()), node_labels())
+        placement = find_placement(bundles_of(scaling), self._unclaimed(PlacementGroups()), node_labels())
         return placement.nodes[0] if placement else None
 
     def _make_room(self, scaling: Scaling) -> None:
@@ -346,7 +344,7 @@ class SlotPool:
         idle.sort(key=lambda slot: (slot.is_removing, -(slot.idle_seconds or 0)))
         labels = node_labels() if idle else {}
         for slot in idle:
-            if find_placement(bundles_of(scaling), self._unclaimed(Reservations()), labels) is not None:
+            if find_placement(bundles_of(scaling), self._unclaimed(PlacementGroups()), labels) is not None:
                 return
             self.close([slot])
 

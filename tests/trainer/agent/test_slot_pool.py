@@ -137,7 +137,7 @@ def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "own"))
     monkeypatch.setattr(slot_pool, "free_resources", lambda: {"own": {"CPU": 1.0}, "large": {"CPU": 8.0}})
     monkeypatch.setattr(slot_pool, "node_labels", dict)
-    monkeypatch.setattr(slot_pool, "Reservations", lambda: None)
+    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: None)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     assert pool._node_for_slot({"num_workers": 1}) == "large"
     assert pool._node_for_slot({"num_workers": 1, "max_workers": 4}) == "own"
