@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from service.cli.answers import Refused
-from service.cli.arguments import patched
 from service.cli.client import Client
 from service.cli.code_archive import (
     files_from_elsewhere,
@@ -19,6 +18,7 @@ from service.cli.code_archive import (
     packed,
 )
 from service.errors import ServiceError
+from service.specification.changed_document import changed_document
 
 TOO_LARGE = 413
 _SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
@@ -36,7 +36,7 @@ class Changes:
     makes_unique: bool = False
 
     def of(self, client: Client, spec: dict[str, Any]) -> dict[str, Any]:
-        changed: dict[str, Any] = patched(spec, self.patch)
+        changed = changed_document(spec, self.patch)
         if self.name is not None:
             changed["name"] = self.name
         if self.makes_unique and isinstance(changed.get("name"), str):

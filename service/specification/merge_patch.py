@@ -12,6 +12,7 @@ from search.space.forbidden import still_possible
 from search.space.narrowed_space import mistakes_in_narrowing, without_dead_branches
 from search.space.space import Space
 from service.errors import Invalid
+from service.specification.changed_document import RULE, changed_document
 from service.specification.documents import check_values
 from service.specification.known_fields import places_of
 from service.specification.models import ExperimentSpec
@@ -31,7 +32,6 @@ CHANGEABLE = {
 """The fields of a spec that may change while its experiment is live, with what restricts the change."""
 
 _SPACE: TypeAdapter[Space] = TypeAdapter(Space)
-RULE = "early_stopping"
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ def changed_spec(spec: ExperimentSpec, patch: Any) -> ExperimentSpec:
     if not isinstance(patch, dict):
         raise Invalid([Mistake((), f"must be an object of changes; these fields can be changed: {_changeable()}")])
     before = spec.model_dump(mode="json")
-    document = _merge(before, patch)
-    if isinstance(patch.get(RULE), dict):
-        document[RULE] = _merge(before.get(RULE), patch[RULE], renews_rules=True)
+    document = changed_document(before, patch)
     refused = [
         Mistake((name,), _why_not_changeable(name))
         for name in patch
@@ -97,21 +95,6 @@ def _parse_changed(
     if mistakes or changed is None:
         raise Invalid(mistakes)
     return changed
-
-
-def _merge(document: Any, patch: Any, *, renews_rules: bool = False) -> Any:
-    """Merges as RFC 7396 says. With `renews_rules`, another rule starts without the options of the old one."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(document) if isinstance(document, dict) else {}
-    if renews_rules and "rule" in patch and patch["rule"] != merged.get("rule"):
-        merged = {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = _merge(merged.get(name), value, renews_rules=renews_rules)
-    return merged
 
 
 def _without_nulls(value: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import arguments, submission
+from service.cli import set_option, submission
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import analysis_tables, console
 
@@ -46,7 +46,7 @@ def replay(
 ) -> None:
     """Show what another early-stopping rule would have done with the recorded reports. It changes nothing."""
     with connect(url) as client:
-        found = client.replay(experiment, arguments.merge_patch(settings or [], "reduction_factor=2") | {"rule": rule})
+        found = client.replay(experiment, set_option.merge_patch(settings or [], "reduction_factor=2") | {"rule": rule})
     console.print_result(found, analysis_tables.replay(found), as_json=as_json)
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from search.numbers_in_messages import counted
-from service.cli import arguments
+from service.cli import set_option
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console
 from service.cli.trial_reference import is_trial, trial_id
@@ -76,13 +76,13 @@ def change(
     url: Url = LOCAL_URL,
 ) -> None:
     """Change the spec of a live experiment. An experiment that ended by a limit runs again when the limit is raised."""
-    patch = arguments.merge_patch(settings)
+    patch = set_option.merge_patch(settings)
     with connect(url) as client:
         before = client.experiment(experiment)
         changed = client.change(experiment, patch)
     what = "is changed" if changed["spec"] != before["spec"] else "has these values already"
     lines = [f"{changed['name']} {what}; it is {changed['status']}."]
-    lines += [_field_text(changed["spec"], names) for names in arguments.fields_of(patch)]
+    lines += [_field_text(changed["spec"], names) for names in set_option.fields_of(patch)]
     console.print_result(changed, "\n".join(lines), as_json=as_json)
 
 
@@ -114,7 +114,7 @@ def _field_text(spec: dict[str, Any], names: Sequence[str]) -> str:
     value: Any = spec
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
-    return escape(f"{arguments.path_text(names)}: {json.dumps(value)}")
+    return escape(f"{set_option.path_text(names)}: {json.dumps(value)}")
 
 
 def _end_of(target: dict[str, Any], name: str, happening: str) -> str:

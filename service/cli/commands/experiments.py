@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from search.numbers_in_messages import counted
-from service.cli import arguments, submission
+from service.cli import set_option, submission
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
@@ -51,7 +51,7 @@ def submit(
     url: Url = LOCAL_URL,
 ) -> None:
     """Submit an experiment, with its code: the spec's folder, if the entrypoint or a file of the command is in it."""
-    changes = submission.Changes(arguments.merge_patch(settings or []), name, unique)
+    changes = submission.Changes(set_option.merge_patch(settings or []), name, unique)
     with connect(url) as client:
         created = submission.submit(client, spec, code, changes)
         console.print_warnings(created.get("warnings", ()))
