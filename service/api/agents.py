@@ -19,7 +19,7 @@ from service.domain.attempt_holders import ASK_HOLDER, is_caller
 from service.domain.roles import Role
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.agents import lost_attempts, registration
-from service.operations.attempts import claim
+from service.operations.attempts.scheduling import claim
 from service.operations.checkpoints.experiment_deletion import take_deletion_results
 from service.runtime.events.notifier import wait_for_notification
 from service.store.agents import CONNECTED, nodes_of, page_of_agents

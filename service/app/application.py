@@ -50,7 +50,7 @@ from service.background.loop import Loop
 from service.background.mirroring import Mirroring
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
-from service.operations.attempts.next_trial import propose_next_in_line
+from service.operations.attempts.scheduling.next_trial import propose_next_in_line
 from service.runtime.computation import numeric_libraries
 from service.runtime.context import Context
 from service.runtime.events.event_feeds import EventFeeds

@@ -1,4 +1,4 @@
-"""Which resources of an agent's nodes are kept for a worker group, so that they accumulate until it fits. Pure.
+"""Which resources of an agent's nodes are reserved for a worker group, so that they accumulate until it fits. Pure.
 
 What keeps this free of starvation: the group's workers are planned where the least is missing, first on what is free.
 Nothing that another group may take makes more missing there, and what ends there makes less missing. So the planned
@@ -18,12 +18,12 @@ NOTHING: Resources = {}
 
 @dataclass(frozen=True)
 class Reservation:
-    """`kept` has what is kept of each node, in the order of the nodes; `missing` is what still has to be freed there.
+    """`reserved` has a part of each node, in their order; `missing` is what still has to be freed there.
 
     `missing` counts workers: half of what a worker needs is 0.5.
     """
 
-    kept: Sequence[Resources]
+    reserved: Sequence[Resources]
     missing: float
 
 
@@ -31,7 +31,7 @@ def reserve(group: WorkerGroup, nodes: Sequence[Node]) -> Reservation | None:
     """Plan the smallest group that may start; None if it would not fit even on empty nodes.
 
     Ray places the workers later, so this is an estimate. If selectors make it hard to find a plan although there is
-    one, everything is kept.
+    one, everything is reserved.
     """
     if not could_fit(group, nodes):
         return None
@@ -41,8 +41,8 @@ def reserve(group: WorkerGroup, nodes: Sequence[Node]) -> Reservation | None:
 
 
 def fits_beside(group: WorkerGroup, nodes: Sequence[Node], reservation: Reservation) -> bool:
-    """Whether the group fits now and takes nothing of what is kept, on whichever of the nodes Ray places it."""
-    rooms = [_room_beside(group, node, kept) for node, kept in zip(nodes, reservation.kept, strict=True)]
+    """Whether the group fits now and takes nothing of what is reserved, on whichever of the nodes Ray places it."""
+    rooms = [_room_beside(group, node, reserved) for node, reserved in zip(nodes, reservation.reserved, strict=True)]
     if any(room is None for room in rooms):
         return False
     return group.size_on(room for room in rooms if room is not None) >= group.min_workers
@@ -91,14 +91,14 @@ def _plan(group: WorkerGroup, nodes: Sequence[Node], eligible: Sequence[int]) ->
         missing += lacks
         if is_worker:
             used.add(index)
-    return Reservation(plan.kept, missing)
+    return Reservation(plan.reserved, missing)
 
 
 class _Plan:
     """What is planned on each node, and what is left of it: of its total, and of what is free now."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
-        self.kept: list[dict[str, float]] = [{} for _ in nodes]
+        self.reserved: list[dict[str, float]] = [{} for _ in nodes]
         self._total = [dict(node.total) for node in nodes]
         self._free = [dict(node.free) for node in nodes]
 
@@ -112,7 +112,7 @@ class _Plan:
         for name, amount in bundle.resources.items():
             self._total[best][name] = self._total[best].get(name, 0.0) - amount
             self._free[best][name] = self._free[best].get(name, 0.0) - amount
-            self.kept[best][name] = self.kept[best].get(name, 0.0) + amount
+            self.reserved[best][name] = self.reserved[best].get(name, 0.0) + amount
         return best, missing
 
     def _missing(self, bundle: Bundle, index: int) -> float:
@@ -122,15 +122,15 @@ class _Plan:
         return max(0.0, *shares, 0.0)
 
 
-def _room_beside(group: WorkerGroup, node: Node, kept: Resources) -> Room | None:
-    """What the group may use of the node; None if some of its workers may land on what is kept.
+def _room_beside(group: WorkerGroup, node: Node, reserved: Resources) -> Room | None:
+    """What the group may use of the node; None if some of its workers may land on what is reserved.
 
     Ray chooses the node, so as many workers as find room there may come.
     """
     anywhere = replace(group, selectors=[{}], validation=None)
     can_land = any(selects(selector, node.labels) for selector in group.selectors)
-    if not can_land or not kept.keys() & group.worker.keys():
+    if not can_land or not reserved.keys() & group.worker.keys():
         return Room(node.free, node.labels)
-    rest = {name: max(0.0, amount - kept.get(name, 0.0)) for name, amount in node.free.items()}
+    rest = {name: max(0.0, amount - reserved.get(name, 0.0)) for name, amount in node.free.items()}
     is_safe = anywhere.size_on([Room(rest, {})]) == anywhere.size_on([Room(node.free, {})])
     return Room(rest, node.labels) if is_safe else None

@@ -24,11 +24,11 @@ from service.domain.statuses import LIVE_TRIAL, TRIAL_MOVES, TrialStatus
 from service.domain.token_digest import token_digest
 from service.errors import LeaseLost
 from service.operations.agents.lost_attempts import end_lost_attempts
-from service.operations.attempts.assignment import Claimant
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import expire_leases, extend_all_leases
-from service.operations.attempts.next_trial import assign
+from service.operations.attempts.scheduling.assignment import Claimant
+from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.experiments.control import cancel, pause, resume
 from service.operations.experiments.create import create_experiment
 from service.operations.trials.stop import stop_trial

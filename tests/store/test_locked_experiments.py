@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.operations.attempts.claim import ask
+from service.operations.attempts.scheduling.claim import ask
 from service.operations.experiments.create import create_experiment
 from service.operations.reports.ingest import ReportBatch, ingest_reports
 from service.runtime.context import Context

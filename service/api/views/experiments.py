@@ -16,7 +16,7 @@ from service.api.views.trials import TrialView, trial_views
 from service.domain.group_fit import kept_for_another, waiting_for, with_kept
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
-from service.operations.attempts.reservations import Kept, whom_resources_are_kept_for
+from service.operations.attempts.scheduling.reservations import ClusterReservation, shown_reservations
 from service.runtime.caches.experiment_caches import readable, spec_of, trial_counts, why_unreadable
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of
@@ -221,14 +221,14 @@ def _missing_resources(context: Context, session: Session, rows: Sequence[Experi
     if agents and not usable:
         return dict.fromkeys((row.id for row in idle), NO_STORAGE)
     missing = {row.id: _waiting_for(spec_of(row).trainer.group, nodes, usable) for row in idle}
-    kept = whom_resources_are_kept_for(context, session, missing.keys()) if usable else {}
-    return missing | {row.id: _with_kept(row, missing[row.id], kept[row.id]) for row in idle if row.id in kept}
+    reserved = shown_reservations(context, session, missing.keys()) if usable else {}
+    return missing | {row.id: _with_kept(row, missing[row.id], reserved[row.id]) for row in idle if row.id in reserved}
 
 
-def _with_kept(row: ExperimentRow, missing: str | None, kept: Kept) -> str | None:
-    first = kept.contender.experiment
+def _with_kept(row: ExperimentRow, missing: str | None, reserved: ClusterReservation) -> str | None:
+    first = reserved.contender.experiment
     if first.id == row.id:
-        return with_kept(missing, kept.agent) if missing else None
+        return with_kept(missing, reserved.agent) if missing else None
     return missing or kept_for_another(spec_of(row).trainer.group, first.name)
 
 

@@ -3,12 +3,12 @@
 import contextlib
 
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assignment import Claimant, earlier_answer, id_after
 from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
 from service.operations.attempts.leases import LeasedAttempt, lease_lost, lock_attempt_by_token
-from service.operations.attempts.line import is_first_in_line
-from service.operations.attempts.next_trial import (
+from service.operations.attempts.scheduling.assignment import Claimant, earlier_answer, id_after
+from service.operations.attempts.scheduling.line import is_first_in_line
+from service.operations.attempts.scheduling.next_trial import (
     NothingToRun,
     Outcome,
     ProposalFailed,

@@ -80,7 +80,7 @@ def cluster(service: Api) -> Cluster:
 @pytest.fixture
 def without_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """An experiment is due as soon as it waits."""
-    monkeypatch.setattr("service.operations.attempts.line.TURN", timedelta(0))
+    monkeypatch.setattr("service.operations.attempts.scheduling.line.TURN", timedelta(0))
 
 
 def create(cluster: Cluster, workers: int, **changes: Any) -> str:
@@ -176,7 +176,7 @@ def test_a_gang_of_the_same_priority_waits_for_its_turn(cluster: Cluster, monkey
     assert cluster.end(small) == small
     cluster.running.pop().finish()
     assert cluster.claim() == small
-    monkeypatch.setattr("service.operations.attempts.line.TURN", timedelta(0))
+    monkeypatch.setattr("service.operations.attempts.scheduling.line.TURN", timedelta(0))
     for _ in range(8):
         assert cluster.end(small) is None
         assert cluster.claim() in {None, gang}

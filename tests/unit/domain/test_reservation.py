@@ -121,10 +121,10 @@ def test_workers_are_planned_where_the_least_is_missing() -> None:
     nodes = [node(8, 2), node(8, 5), node(8, 0)]
     packed = reserve(group(8, "STRICT_PACK", CPU=1), nodes)
     assert packed
-    assert packed.kept == [{}, {"CPU": 8}, {}]
+    assert packed.reserved == [{}, {"CPU": 8}, {}]
     spread = reserve(group(2, "STRICT_SPREAD", CPU=4), nodes)
     assert spread
-    assert (spread.kept, spread.missing) == ([{"CPU": 4}, {"CPU": 4}, {}], 0.5)
+    assert (spread.reserved, spread.missing) == ([{"CPU": 4}, {"CPU": 4}, {}], 0.5)
 
 
 def test_a_trial_starts_beside_what_is_kept_only_if_it_cannot_land_on_it() -> None:
@@ -145,7 +145,7 @@ def test_room_is_kept_for_a_validation() -> None:
     gang = WorkerGroup.of(Scaling(num_workers=4).model_dump(), validation.model_dump())
     reservation = reserve(gang, [node(4, 4), node(4, 1)])
     assert reservation
-    assert sum(one.get("CPU", 0) for one in reservation.kept) == 6
+    assert sum(one.get("CPU", 0) for one in reservation.reserved) == 6
 
 
 @pytest.mark.parametrize("free", [0.0, 3.0])
@@ -160,4 +160,4 @@ def test_everything_is_kept_if_selectors_hide_the_plan(free: float) -> None:
     assert could_fit(gang, nodes)
     reservation = reserve(gang, nodes)
     assert reservation
-    assert sum(one["CPU"] for one in reservation.kept if one) == 4
+    assert sum(one["CPU"] for one in reservation.reserved if one) == 4

@@ -15,9 +15,9 @@ from search.problem import SpaceExhausted
 from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
-from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
-from service.operations.attempts.line import line
+from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
+from service.operations.attempts.scheduling.line import line
+from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
@@ -93,8 +93,8 @@ def try_assign(
     is used even then; otherwise trials that end at a high rate would make every proposal out of date.
     """
     counts = counts_by_status(session, experiment.id, COUNTED)
-    allowed = startable(experiment, counts)
-    if allowed is None or (claimant.yields_to_slots and is_reserved_for_slots(context, experiment, counts)):
+    allowed = startable_trials(experiment, counts)
+    if allowed is None or (claimant.yields_to_slots and is_left_to_slots(context, experiment, counts)):
         return NothingToRun()
     now, trial = database_now(session), next_queued(session, experiment.id)
     if trial is None and allowed == "queued":
@@ -132,7 +132,7 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
         if experiment is None:
             return None
         counts = counts_by_status(session, experiment_id, COUNTED)
-        may_create = not counts[TrialStatus.QUEUED] and startable(experiment, counts) == "any"
+        may_create = not counts[TrialStatus.QUEUED] and startable_trials(experiment, counts) == "any"
         return experiment.trial_count if may_create else None
 
     context.proposals.prepare(context.database, experiment_id, next_number)

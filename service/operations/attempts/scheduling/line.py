@@ -18,7 +18,7 @@ from service.domain.attempt_holders import is_caller
 from service.domain.group_fit import could_fit
 from service.domain.reservation import needs_more, needs_of
 from service.domain.statuses import TrialStatus
-from service.operations.attempts.capacity import COUNTED, is_reserved_for_slots, startable
+from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.runtime.caches.experiment_caches import readable, spec_of, trainers_of
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of, total_resources
@@ -129,12 +129,12 @@ def contenders(context: Context, session: Session, page: Sequence[Place]) -> lis
     found = []
     for row in readable(experiments_with(session, ids)):
         spec = spec_of(row)
-        if startable(row, counts[row.id]) is None or spec.trainer.kind is Kind.EXTERNAL:
+        if startable_trials(row, counts[row.id]) is None or spec.trainer.kind is Kind.EXTERNAL:
             continue
         served_at = served.get(row.id, row.created_at)
         sampler = spec.search.chosen_for(spec.problem).sampler
         can_give_trial = counts[row.id][TrialStatus.QUEUED] > 0 or sampler.missing() is None
-        may_wait = can_give_trial and not is_reserved_for_slots(context, row, counts[row.id])
+        may_wait = can_give_trial and not is_left_to_slots(context, row, counts[row.id])
         is_due = ranks[row.id].running == 0 and now - served_at >= TURN
         found.append(Contender(row, ranks[row.id], spec.trainer.group, served_at, is_due, may_wait))
     return [one for _, equals in groupby(found, key=lambda one: one.rank) for one in _with_turns(list(equals))]

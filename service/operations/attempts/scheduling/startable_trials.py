@@ -15,7 +15,7 @@ COUNTED = TrialStatus.QUEUED, TrialStatus.RUNNING
 """The statuses whose counts decide whether a trial may start."""
 
 
-def startable(experiment: ExperimentRow, counts: Mapping[str, int]) -> Startable | None:
+def startable_trials(experiment: ExperimentRow, counts: Mapping[str, int]) -> Startable | None:
     """Which trials may start: any, only queued ones, or none. `counts` has the experiment's trials in `COUNTED`."""
     if experiment.status != ExperimentStatus.RUNNING or not may_run_trials(experiment):
         return None
@@ -28,7 +28,7 @@ def startable(experiment: ExperimentRow, counts: Mapping[str, int]) -> Startable
     return "queued" if queued else None
 
 
-def is_reserved_for_slots(context: Context, experiment: ExperimentRow, counts: Mapping[str, int]) -> bool:
+def is_left_to_slots(context: Context, experiment: ExperimentRow, counts: Mapping[str, int]) -> bool:
     """Whether slots that wait for their next trial will use all the capacity that there is."""
     waiting = context.slot_handover.waiting_count(experiment.id)
     free = spec_of(experiment).limits.parallelism - counts[TrialStatus.RUNNING]

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.group_fit import fits_now
 from service.domain.reservation import Reservation, Resources, fits_beside, needs_of, reserve
-from service.operations.attempts.line import Contender, contenders, held_by, line
+from service.operations.attempts.scheduling.line import Contender, contenders, held_by, line
 from service.runtime.caches.experiment_caches import trainers_of
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of
@@ -24,10 +24,10 @@ from service.store.sql.database import database_now
 from trainer.wire import Node, WorkerGroup
 
 MAX_WAITING = 5
-"""For so many experiments at most resources are kept at a time: planning a large group takes milliseconds."""
+"""For so many experiments at most resources are reserved at a time: planning a large group takes milliseconds."""
 
 SHOWN_PAGES = 5
-"""For so many pages of the line it is shown what is kept: reading a page takes milliseconds."""
+"""For so many pages of the line it is shown what is reserved: reading a page takes milliseconds."""
 
 TOLERANCE = 1e-6
 
@@ -82,8 +82,8 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is kept on one agent's cluster, and for which experiment."""
+class ClusterReservation:
+    """What is reserved on one agent's cluster, and for which experiment."""
 
     agent: str
     contender: Contender
@@ -91,7 +91,7 @@ class Kept:
 
 
 class Reservations:
-    """What is kept for the experiments whose trials do not fit yet. `pass_over` names these in the order of the line.
+    """What is reserved for experiments whose trials do not fit yet. `pass_over` names these in the order of the line.
 
     `clusters` is called only if there is something to keep.
     """
@@ -99,50 +99,50 @@ class Reservations:
     def __init__(self, clusters: Callable[[], Mapping[str, Cluster]]) -> None:
         self._load = clusters
         self._waiting: list[Contender] = []
-        self._kept: dict[str, Kept | None] = {}
+        self._reserved: dict[str, ClusterReservation | None] = {}
 
     def pass_over(self, contender: Contender) -> None:
         """Its trial fits on none of what is free."""
         if contender.may_wait:
             self._waiting.append(contender)
 
-    def keep_from(self, agent: str, contender: Contender) -> Kept | None:
+    def blocking(self, agent: str, contender: Contender) -> ClusterReservation | None:
         """What keeps the agent's cluster from starting a trial that would fit now; None if it may start."""
-        kept = next((one for one in self._kept_ahead_of(contender) if one.agent == agent), None)
-        if kept is None or fits_beside(contender.group, self._clusters[agent].nodes, kept.reservation):
+        reserved = next((one for one in self._reserved_ahead_of(contender) if one.agent == agent), None)
+        if reserved is None or fits_beside(contender.group, self._clusters[agent].nodes, reserved.reservation):
             return None
-        return kept
+        return reserved
 
     def fitting(self, group: WorkerGroup) -> list[str]:
-        """The agents with room for the group, kept or not."""
+        """The agents with room for the group, reserved or not."""
         return [agent for agent, cluster in self._clusters.items() if fits_now(group, cluster.nodes)]
 
-    def kept_first_for(self, contender: Contender) -> Kept | None:
-        """The same as `kept_for`, unless what is kept there is kept for another one ahead."""
-        others = [one for one in self._kept_ahead_of(contender) if one.contender is not contender]
-        kept = self.kept_for(contender) if len(others) < MAX_WAITING else None
-        return kept if kept is not None and all(one.agent != kept.agent for one in others) else None
+    def reserved_first_for(self, contender: Contender) -> ClusterReservation | None:
+        """The same as `reserved_for`, unless what is reserved there is reserved for another one ahead."""
+        others = [one for one in self._reserved_ahead_of(contender) if one.contender is not contender]
+        reserved = self.reserved_for(contender) if len(others) < MAX_WAITING else None
+        return reserved if reserved is not None and all(one.agent != reserved.agent for one in others) else None
 
-    def _kept_ahead_of(self, contender: Contender) -> Iterator[Kept]:
-        ahead = (self.kept_for(one) for one in self._waiting if one.comes_before_all_of(contender))
+    def _reserved_ahead_of(self, contender: Contender) -> Iterator[ClusterReservation]:
+        ahead = (self.reserved_for(one) for one in self._waiting if one.comes_before_all_of(contender))
         return islice((one for one in ahead if one is not None), MAX_WAITING)
 
-    def kept_for(self, contender: Contender) -> Kept | None:
-        """What is kept for it: on one cluster only, where the least is missing. None while there is room on another."""
+    def reserved_for(self, contender: Contender) -> ClusterReservation | None:
+        """Return what is reserved for it: on one cluster, where the least is missing. None while another has room."""
         key = contender.experiment.id
-        if key not in self._kept:
-            self._kept[key] = self._plan(contender)
-        return self._kept[key]
+        if key not in self._reserved:
+            self._reserved[key] = self._plan(contender)
+        return self._reserved[key]
 
-    def _plan(self, contender: Contender) -> Kept | None:
+    def _plan(self, contender: Contender) -> ClusterReservation | None:
         group, plans = contender.group, []
         for agent, cluster in self._clusters.items():
             if fits_now(group, cluster.nodes):
                 return None
             reservation = reserve(group, cluster.nodes) if cluster.may_free(contender) else None
             if reservation is not None:
-                plans.append(Kept(agent, contender, reservation))
-        return min(plans, key=lambda kept: (kept.reservation.missing, kept.agent), default=None)
+                plans.append(ClusterReservation(agent, contender, reservation))
+        return min(plans, key=lambda reserved: (reserved.reservation.missing, reserved.agent), default=None)
 
     @cached_property
     def _clusters(self) -> Mapping[str, Cluster]:
@@ -180,27 +180,29 @@ def _held_on(
     return held
 
 
-def whom_resources_are_kept_for(context: Context, session: Session, experiment_ids: Collection[str]) -> dict[str, Kept]:
-    """By experiment, what is kept for it, or for another one so that its own next trial has to wait.
+def shown_reservations(
+    context: Context, session: Session, experiment_ids: Collection[str]
+) -> dict[str, ClusterReservation]:
+    """By experiment, what is reserved for it, or for another one so that its own next trial has to wait.
 
     Without those far back in the line.
     """
     pages = line(session, connected_agents(session, database_now(session)))[:SHOWN_PAGES]
     lowest = min((place.rank.priority for page in pages for place in page), default=0)
     found = [one for page in pages for one in contenders(context, session, page)]
-    reservations, kept_by_id = Reservations(lambda: clusters_now(session)), dict[str, Kept]()
+    reservations, shown = Reservations(lambda: clusters_now(session)), dict[str, ClusterReservation]()
     for one in found:
-        kept = _kept_because_of(reservations, one, has_lower=one.rank.priority > lowest)
-        if kept is not None and one.experiment.id in experiment_ids:
-            kept_by_id[one.experiment.id] = kept
-    return kept_by_id
+        reserved = _shown_for(reservations, one, has_lower=one.rank.priority > lowest)
+        if reserved is not None and one.experiment.id in experiment_ids:
+            shown[one.experiment.id] = reserved
+    return shown
 
 
-def _kept_because_of(reservations: Reservations, one: Contender, *, has_lower: bool) -> Kept | None:
+def _shown_for(reservations: Reservations, one: Contender, *, has_lower: bool) -> ClusterReservation | None:
     """`has_lower`: whether others in the line have a lower priority."""
     fitting = reservations.fitting(one.group)
     if fitting:
-        kept = [reservations.keep_from(agent, one) for agent in fitting]
-        return kept[0] if all(kept) else None
+        reserved = [reservations.blocking(agent, one) for agent in fitting]
+        return reserved[0] if all(reserved) else None
     reservations.pass_over(one)
-    return reservations.kept_first_for(one) if one.may_wait and (one.is_due or has_lower) else None
+    return reservations.reserved_first_for(one) if one.may_wait and (one.is_due or has_lower) else None

@@ -8,10 +8,10 @@ from service.domain.attempt_holders import ASK_HOLDER
 from service.domain.group_fit import could_fit, fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
-from service.operations.attempts.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
-from service.operations.attempts.line import contenders, line
-from service.operations.attempts.next_trial import ProposalFailed, assign, propose_ahead
-from service.operations.attempts.reservations import Cluster, Reservations, clusters_now
+from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
+from service.operations.attempts.scheduling.line import contenders, line
+from service.operations.attempts.scheduling.next_trial import ProposalFailed, assign, propose_ahead
+from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_now
 from service.runtime.context import Context
 from service.store.agents import connected_agents
 from service.store.lookup import experiment_named
@@ -93,7 +93,7 @@ def _candidates(context: Context, agent: str, message: Claim) -> Iterator[str]:
             if not fits_now(one.group, message.nodes):
                 if could_fit(one.group, message.nodes):  # else nothing is kept for it on this cluster
                     reservations.pass_over(one)
-            elif not reservations.keep_from(agent, one):
+            elif not reservations.blocking(agent, one):
                 yield one.experiment.id
 
 
