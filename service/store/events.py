@@ -1,6 +1,7 @@
 """The event log: gapless per experiment, written under the experiment's lock, in the transaction of the change."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -9,6 +10,9 @@ from sqlalchemy.orm import Session
 
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import EventRow, ExperimentRow
+
+EVENTS_PAGE = 5000
+"""How many events `events_of_kinds` reads in a session."""
 
 
 def append_event(
@@ -44,3 +48,41 @@ def heads_of(session: Session, experiment_ids: Collection[str]) -> dict[str, Log
     query = select(ExperimentRow.id, ExperimentRow.event_count, ExperimentRow.status)
     rows = session.execute(query.where(ExperimentRow.id.in_(experiment_ids)))
     return {id_: LogHead(event_count, status) for id_, event_count, status in rows}
+
+
+class EventOfKind(NamedTuple):
+    """The columns of an event that a replay needs."""
+
+    seq: int
+    kind: str
+    trial_id: str | None
+    data: dict[str, Any]
+
+
+def events_of_kinds(
+    open_session: Callable[[], AbstractContextManager[Session]],
+    experiment_id: str,
+    kinds: Sequence[str],
+    last: int,
+    *,
+    after: int = 0,
+) -> Iterator[EventOfKind]:
+    """Yield events of these kinds after number `after` and up to `last`.
+
+    Each page is read in a session from `open_session`.
+    """
+    seq = after
+    while True:
+        with open_session() as session:
+            page = _page_after(session, experiment_id, kinds, seq, last)
+        yield from page
+        if len(page) < EVENTS_PAGE:
+            return
+        seq = page[-1].seq
+
+
+def _page_after(session: Session, experiment_id: str, kinds: Sequence[str], seq: int, last: int) -> list[EventOfKind]:
+    query = select(EventRow.seq, EventRow.kind, EventRow.trial_id, EventRow.data).where(
+        EventRow.experiment_id == experiment_id, EventRow.seq > seq, EventRow.seq <= last, EventRow.kind.in_(kinds)
+    )
+    return [EventOfKind(*row) for row in session.execute(query.order_by(EventRow.seq).limit(EVENTS_PAGE))]

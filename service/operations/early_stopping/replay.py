@@ -16,8 +16,8 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import stored_brackets
+from service.store.events import EVENTS_PAGE, EventOfKind, events_of_kinds
 from service.store.lookup import experiment_named
-from service.store.recorded_events import PAGE, RecordedEvent, recorded_events
 from service.store.sql.database import Database
 from service.store.tables import TrialRow
 from service.store.trials.param_generations import exploits_of
@@ -60,7 +60,7 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
     kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
-    recorded = recorded_events(database.read, experiment.id, kinds, experiment.event_count)
+    recorded = events_of_kinds(database.read, experiment.id, kinds, experiment.event_count)
     events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
     # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.
     brackets = stored_brackets(found) if rule == spec.early_stopping else None
@@ -84,7 +84,7 @@ def _compared_metric(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> ComparedM
     return compared_metric_of(rule, spec.objective_metrics)
 
 
-def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[RecordedEvent]:
+def _counted(recorded: Iterable[EventOfKind], metrics: set[str]) -> Iterator[EventOfKind]:
     """Add the names of the metrics in the first reports to `metrics`. Raises Invalid for too many reports."""
     count = 0
     for one in recorded:
@@ -94,7 +94,7 @@ def _counted(recorded: Iterable[RecordedEvent], metrics: set[str]) -> Iterator[R
                 raise Invalid(
                     [Mistake((), f"the experiment has more than {MAX_REPORTS:,} reports; a replay takes no more")]
                 )
-            if count <= PAGE:
+            if count <= EVENTS_PAGE:
                 metrics.update(one.data["metrics"])
         yield one
 

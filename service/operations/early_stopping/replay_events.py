@@ -16,7 +16,7 @@ from search.analysis.replay import (
 from search.reported_numbers import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
 from service.domain.statuses import CAUSES_WITH_RESULT, StopCause
-from service.store.recorded_events import RecordedEvent
+from service.store.events import EventOfKind
 from service.store.trials.param_generations import Exploit
 
 KINDS = (
@@ -42,8 +42,8 @@ _BY_KIND: Mapping[str, Callable[[int], TrialEvent | Created]] = {
 
 
 def without_discarded(
-    recorded: Iterable[RecordedEvent], exploits: Mapping[str, Sequence[Exploit]]
-) -> Iterator[RecordedEvent]:
+    recorded: Iterable[EventOfKind], exploits: Mapping[str, Sequence[Exploit]]
+) -> Iterator[EventOfKind]:
     """Leave out reports beyond the milestone from which a trial continued with another trial's weights."""
     for one in recorded:
         own = exploits.get(one.trial_id or "", ()) if one.kind == "report" else ()
@@ -51,7 +51,7 @@ def without_discarded(
             yield one
 
 
-def replay_events(recorded: Iterable[RecordedEvent], numbers: Mapping[str, int], metric: str) -> Iterator[Event]:
+def replay_events(recorded: Iterable[EventOfKind], numbers: Mapping[str, int], metric: str) -> Iterator[Event]:
     """Reports that arrived after the experiment's end had asked trials to stop are marked as not judged."""
     leaving, pending = False, None
     for one in recorded:
@@ -76,7 +76,7 @@ def replay_events(recorded: Iterable[RecordedEvent], numbers: Mapping[str, int],
         yield pending
 
 
-def _event(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> Event | None:
+def _event(one: EventOfKind, number: int, metric: str, *, judged: bool) -> Event | None:
     """None for an event that a replay does not use."""
     if one.kind == "experiment.ending" and _stops_trials(one):
         return ExperimentEnd(dismissed=one.data["reason"] != EndReason.MAX_TRIALS)
@@ -85,7 +85,7 @@ def _event(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> Eve
     return _of_trial(one, number, metric, judged=judged) if number >= 0 else None
 
 
-def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> TrialEvent | Created | None:
+def _of_trial(one: EventOfKind, number: int, metric: str, *, judged: bool) -> TrialEvent | Created | None:
     match one.kind:
         case "report":
             value = number_in(one.data["metrics"], metric)
@@ -98,11 +98,11 @@ def _of_trial(one: RecordedEvent, number: int, metric: str, *, judged: bool) -> 
             return _BY_KIND[kind](number) if kind in _BY_KIND else None
 
 
-def _ran_to_its_end(end: RecordedEvent) -> bool:
+def _ran_to_its_end(end: EventOfKind) -> bool:
     """As `service.store.trials.ended_trials` says it of the row. An earlier version recorded no cause: it did not."""
     is_own_end = end.data.get("cause", StopCause.USER) in CAUSES_WITH_RESULT
     return end.kind == "trial.completed" or (is_own_end and end.data["values"][0] is not None)
 
 
-def _stops_trials(ending: RecordedEvent) -> bool:
+def _stops_trials(ending: EventOfKind) -> bool:
     return EndReason(ending.data["reason"]) not in ENDS_THAT_LET_TRIALS_RUN

@@ -18,8 +18,8 @@ from service.operations.transitions import move_trial
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import stored_brackets
 from service.store.early_stopping.milestones import replace_milestones
+from service.store.events import events_of_kinds
 from service.store.lookup import experiment_named
-from service.store.recorded_events import recorded_events
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.param_generations import Exploit, exploits_of
@@ -47,7 +47,7 @@ class RecordedMilestones:
         if exploits != self._exploits:  # an exploit discards earlier reports
             self.history, self.last_event, self._exploits = InMemoryHistory(), 0, exploits
         numbers, newest = {trial.id: trial.number for trial in trials}, experiment.event_count
-        recorded = recorded_events(open_session, experiment.id, KINDS, newest, after=self.last_event)
+        recorded = events_of_kinds(open_session, experiment.id, KINDS, newest, after=self.last_event)
         events = replay_events(without_discarded(recorded, exploits), numbers, self.metric.name)
         add_to_history(self.history, self.rule, self.metric, events, stored_brackets(trials))
         self.last_event = newest

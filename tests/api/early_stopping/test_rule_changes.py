@@ -9,7 +9,7 @@ from sqlalchemy import select
 from search.early_stopping import AT_END
 from service.operations.early_stopping.rule_change import rebuild_milestones, recorded_milestones
 from service.runtime.caches.experiment_caches import spec_of
-from service.store.recorded_events import RecordedEvent, recorded_events
+from service.store.events import EventOfKind, events_of_kinds
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, MilestoneRow
 from tests.conftest import Api, Held
@@ -47,12 +47,12 @@ def test_reports_that_come_while_the_history_is_read_count(service: Api, monkeyp
         running.append(started(service, name, [0.7, 0.8]))
         return found
 
-    def note(*arguments: Any, after: int) -> Iterator[RecordedEvent]:
+    def note(*arguments: Any, after: int) -> Iterator[EventOfKind]:
         read_after.append(after)
-        return recorded_events(*arguments, after=after)
+        return events_of_kinds(*arguments, after=after)
 
     monkeypatch.setattr("service.operations.experiments.change.recorded_milestones", read_slowly)
-    monkeypatch.setattr("service.operations.early_stopping.rule_change.recorded_events", note)
+    monkeypatch.setattr("service.operations.early_stopping.rule_change.events_of_kinds", note)
     service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": ASHA}).raise_for_status()
     first, rest = read_after
     assert first == 0
