@@ -9,14 +9,13 @@ from functools import partial
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.operations.attempts.lease_expiry import (
-    Reachability,
-    announce_service,
-    enforce_time_limits,
     expire_agent_names,
     expire_leases,
     extend_all_leases,
     extend_leases_after_absence,
 )
+from service.operations.attempts.reachability import Reachability, announce_service
+from service.operations.attempts.time_limits import enforce_time_limits
 from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 from service.store.sql.database import database_now

@@ -1,6 +1,12 @@
 """Pieces of work that do not depend on each other: an error of one must not keep the others from being done."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from service.runtime.context import Context
+
+Item = TypeVar("Item")
 
 
 def sum_of_all(work: Iterable[Callable[[], int]]) -> int:
@@ -15,3 +21,18 @@ def sum_of_all(work: Iterable[Callable[[], int]]) -> int:
     if errors:
         raise ExceptionGroup(f"{len(errors)} of {pieces} failed", errors)
     return total
+
+
+def change_all(context: Context, items: Sequence[Item], change: Callable[[Context, Item], int]) -> int:
+    """Call `change` for every item, even if it fails for some, and notify whoever waits for changes.
+
+    Return the sum of what it returned. Raises all errors as an ExceptionGroup.
+    """
+    try:
+        count = sum_of_all(partial(change, context, item) for item in items)
+    except ExceptionGroup:
+        context.notify_all()  # something may have changed
+        raise
+    if count:
+        context.notify_all()
+    return count

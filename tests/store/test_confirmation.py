@@ -14,9 +14,9 @@ from sqlalchemy.exc import IntegrityError
 from service.operations.agents.lost_attempts import end_lost_attempts
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
-from service.operations.attempts.lease_expiry import enforce_time_limits
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.next_trial import assign
+from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.control import pause, resume
 from service.operations.experiments.create import create_experiment
 from service.runtime.context import Context

@@ -17,11 +17,12 @@ from service.operations.attempts import lease_expiry
 from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
-from service.operations.attempts.lease_expiry import enforce_time_limits, expire_leases, extend_all_leases
+from service.operations.attempts.lease_expiry import expire_leases, extend_all_leases
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.scheduling.next_trial import assign
+from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.create import create_experiment
 from service.runtime.context import Context
 from service.settings import Settings, without_password

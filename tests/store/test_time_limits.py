@@ -6,8 +6,8 @@ from service.domain.statuses import StopCause
 from service.errors import WrongState
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
-from service.operations.attempts.lease_expiry import enforce_time_limits
 from service.operations.attempts.scheduling.claim import ask
+from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.change import change
 from service.operations.experiments.control import stop
 from service.operations.experiments.create import create_experiment

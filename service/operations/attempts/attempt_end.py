@@ -12,7 +12,7 @@ from service.operations.attempts.trial_time import function_began_at, out_of_tim
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.rule_choice import choose_after_trial
-from service.operations.experiments.confirmation import LIMIT_MOVED
+from service.operations.experiments.confirmation import RUNS_AGAIN
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import move_trial
 from service.runtime.search_view.targets_and_constraints import broken_constraints, missing_objectives
@@ -163,7 +163,7 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
 def _as_asked(leased: LeasedAttempt, cause: StopCause) -> Following:
     """A trial that was asked to stop. It goes on if the experiment, whose end was the cause, does."""
     if cause is StopCause.EXPERIMENT_ENDED and leased.experiment.end_reason is None:
-        return Following(TrialStatus.QUEUED, LIMIT_MOVED)
+        return Following(TrialStatus.QUEUED, RUNS_AGAIN)
     return Following(STATUS_AFTER_STOP[cause], leased.trial.stop_reason)
 
 

@@ -1,66 +1,35 @@
-"""A user changes the spec of an experiment; raising the limit that ended it makes it run again."""
+"""A user changes the spec of an experiment."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.domain.end_reasons import CONFIRMED_ENDS, EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
-from service.domain.statuses import TrialStatus
-from service.errors import WrongState
+from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.operations.early_stopping.rule_change import RecordedMilestones, rebuild_milestones, recorded_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
-from service.operations.experiments.confirmation import LIMIT_MOVED, due_confirmations
-from service.operations.experiments.end_check import find_end
 from service.operations.experiments.experiment_end import (
     advance_experiment,
     begin_ending,
     check_not_ended,
-    how_to_continue,
-    how_to_follow,
 )
-from service.operations.experiments.limits_after_failures import limits_after_failures
+from service.operations.experiments.revival import (
+    AFTER_THE_END,
+    changeable_after_end,
+    is_limit_moved,
+    revive_by_change,
+    revive_search,
+    target_reached,
+)
 from service.operations.spec_changes import store_spec
-from service.operations.transitions import revive_experiment, revive_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.runtime.search_view.targets_and_constraints import targets_reached
 from service.specification.merge_patch import Difference, changed_spec
 from service.specification.models import ExperimentSpec
 from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named, locked_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
-from service.store.trials.confirmations import confirmations_of
-from service.store.trials.ended_trials import stopped_by_end
-from service.store.trials.param_generations import has_own_values
-from service.store.trials.trials import trials_with_values
-
-AFTER_THE_END = {"tags", "priority", "checkpoints"}
-"""Fields that may change after the experiment has ended, without making it run again."""
-
-LIMITS = {"limits", "failures", "objectives"}
-"""Fields with the limits and targets that end an experiment."""
-
-FIELDS_THAT_REVIVE: dict[str | None, tuple[str, ...]] = {
-    EndReason.MAX_TRIALS: ("limits.max_trials",),
-    EndReason.MAX_SECONDS: ("limits.max_seconds",),
-    EndReason.MAX_GPU_HOURS: ("limits.max_gpu_hours",),
-    EndReason.TARGET_REACHED: ("objectives",),
-    EndReason.NO_IMPROVEMENT: ("limits.no_improvement",),
-    EndReason.TOO_MANY_FAILURES: ("failures.max_failed_trials", "limits.max_trials"),
-}
-"""The fields that `REVIVED_BY` describes. No other change lets an ended experiment, or an ended search, continue."""
-
-
-@dataclass(frozen=True)
-class _StillOver:
-    """Why the search would end again immediately. `why` has the reason in words, and what to change."""
-
-    reason: EndReason
-    detail: str | None
-    why: str
 
 
 def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
@@ -102,182 +71,22 @@ def _apply(
     if after.early_stopping != before.early_stopping:
         rebuild_milestones(session, experiment, after, now, milestones)
     if experiment.ended_at is None:
-        is_moved = has_ended_search(experiment) and _is_moved(experiment, before, after, changes)
-        if after.objectives != before.objectives and (reached := _target_reached(session, experiment, after)):
+        is_moved = has_ended_search(experiment) and is_limit_moved(experiment, before, after, changes)
+        if after.objectives != before.objectives and (reached := target_reached(session, experiment, after)):
             begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
         if is_moved:
-            _continue_search(session, experiment, before, after, now)
+            revive_search(session, experiment, before, after, now)
         advance_experiment(session, experiment, after, now)
-    elif not _fields(changes) <= _free_after_the_end(experiment):
-        _reopen(session, experiment, before, after, changes, now)
-
-
-def take_back_stop(session: Session, experiment: ExperimentRow, now: datetime) -> None:
-    """Let an experiment continue that a user has stopped or cancelled.
-
-    Raises WrongState if it would end again immediately. Its limits may be changed before.
-    """
-    spec = spec_of(experiment)
-    remaining = _why_still_over(session, experiment, spec, spec, now)
-    _continue(session, experiment, spec, now, remaining)
-    advance_experiment(session, experiment, spec, now)
-
-
-def _free_after_the_end(experiment: ExperimentRow) -> set[str]:
-    """Fields that may change after the end, without making the experiment run again."""
-    return AFTER_THE_END | LIMITS if experiment.end_reason == EndReason.USER else AFTER_THE_END
+    elif not _fields(changes) <= changeable_after_end(experiment):
+        revive_by_change(session, experiment, before, after, changes, now)
 
 
 def _changeable_after_its_end(experiment: ExperimentRow) -> str:
     if experiment.end_reason in EXPERIMENT_REVIVALS:
         return "can be changed when it has ended"
-    fields = ", ".join(sorted(_free_after_the_end(experiment)))
+    fields = ", ".join(sorted(changeable_after_end(experiment)))
     return f"only its {fields} can be changed, when it has ended"
 
 
 def _fields(changes: list[Difference]) -> set[str]:
     return {one.field.partition(".")[0] for one in changes}
-
-
-def _reopen(
-    session: Session,
-    experiment: ExperimentRow,
-    before: ExperimentSpec,
-    spec: ExperimentSpec,
-    changes: list[Difference],
-    now: datetime,
-) -> None:
-    """Raises WrongState unless the change lifts the reason why the experiment ended and gives no other."""
-    if experiment.end_reason == EndReason.USER:
-        raise _still_over(experiment, f"; to change another field than these, first {how_to_continue(experiment)}")
-    if experiment.end_reason not in EXPERIMENT_REVIVALS:
-        raise _still_over(experiment, f", which is final; {how_to_follow(experiment)}")
-    remaining = _why_still_over(session, experiment, before, spec, now)
-    is_moved = _is_moved(experiment, before, spec, changes)
-    if not is_moved and (remaining is None or remaining.reason != experiment.end_reason):
-        raise _still_over(experiment, f"; to continue it, change {REVIVED_BY[EndReason(experiment.end_reason)]}")
-    if remaining is not None and not is_moved:
-        raise _ends_again(experiment, remaining)
-    _continue(session, experiment, spec, now, remaining)
-
-
-def _continue(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime, remaining: _StillOver | None
-) -> None:
-    """Let an ended experiment go on with its search, or else with its winners' confirmations. Raises WrongState."""
-    if remaining is None or _any_goes_on(session, experiment, remaining):
-        _go_on(session, experiment, now)
-    elif remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
-        revive_experiment(session, experiment, at=now)
-        begin_ending(session, experiment, remaining.reason, now, remaining.detail)
-        advance_experiment(session, experiment, spec, now)
-    else:
-        raise _ends_again(experiment, remaining)
-
-
-def _continue_search(
-    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
-) -> None:
-    """Raises WrongState if the search would end again, and no more of its winners' confirmations may run either."""
-    remaining = _why_still_over(session, experiment, before, spec, now)
-    if remaining is None:
-        _go_on(session, experiment, now)
-    elif not _lets_confirmations_run(session, experiment, spec):
-        raise _ends_again(experiment, remaining)
-
-
-def _any_goes_on(session: Session, experiment: ExperimentRow, remaining: _StillOver) -> bool:
-    """Whether only new trials have no room, and there are others that the end of the experiment had stopped."""
-    return remaining.reason is EndReason.MAX_TRIALS and bool(stopped_by_end(session, experiment.id))
-
-
-def _go_on(session: Session, experiment: ExperimentRow, now: datetime) -> None:
-    """Trials that the experiment's end had stopped go on, too. Confirmations do when the search has ended again."""
-    revive_experiment(session, experiment, at=now)
-    for trial in stopped_by_end(session, experiment.id):
-        revive_trial(session, experiment, trial, TrialStatus.QUEUED, reason=LIMIT_MOVED, at=now)
-
-
-def _ends_again(experiment: ExperimentRow, remaining: _StillOver) -> WrongState:
-    return _still_over(experiment, f" and would end again immediately: {remaining.why}")
-
-
-def _still_over(experiment: ExperimentRow, why: str) -> WrongState:
-    return WrongState(
-        f"experiment {experiment.name} is {experiment.status} ({experiment.end_reason}){why}",
-        experiment_status=experiment.status,
-        end_reason=experiment.end_reason,
-        allowed=sorted(_free_after_the_end(experiment)),
-    )
-
-
-def _is_moved(
-    experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, changes: list[Difference]
-) -> bool:
-    """Whether the limit that has ended the search or the experiment was moved, so that it may go on.
-
-    A lower `max_trials` leaves no more trials, and only fewer confirmations.
-    """
-    is_lowered = after.limits.max_trials < before.limits.max_trials
-    is_in_vain = experiment.end_reason == EndReason.MAX_TRIALS and is_lowered
-    return _is_revived_by(experiment, changes) and not is_in_vain
-
-
-def _is_revived_by(experiment: ExperimentRow, changes: list[Difference]) -> bool:
-    fields = FIELDS_THAT_REVIVE.get(experiment.end_reason, ())
-    return any(one.field.startswith(fields) for one in changes)
-
-
-def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> bool:
-    """Whether `max_trials`, which was too low for all confirmations of the winners, now has room for more of them."""
-    if spec.confirm is None:
-        return False
-    are_missing = len(confirmations_of(session, [experiment.id])) < spec.confirm.trial_count
-    return are_missing and spec.limits.max_trials > experiment.trial_count
-
-
-def _why_still_over(
-    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
-) -> _StillOver | None:
-    """Why the search would end again immediately; None if it can continue.
-
-    A reason that lets no confirmations run either comes first.
-    """
-    end = find_end(session, experiment, spec, now)
-    only_search = end is None or end.reason in CONFIRMED_ENDS
-    if only_search and (reached := _target_reached(session, experiment, spec)) is not None:
-        also = _also(experiment, EndReason.TARGET_REACHED)
-        why = f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}{also}"
-        return _StillOver(EndReason.TARGET_REACHED, reached, why)
-    if end is None:
-        return None
-    also = _also(experiment, end.reason)
-    advice = f"; to continue it, change {REVIVED_BY[end.reason]}{also}" if end.reason in REVIVED_BY else ""
-    if end.reason is EndReason.MAX_TRIALS and spec.confirm is not None:
-        least = experiment.trial_count + spec.confirm.trial_count + 1
-        advice = f"; to continue it, set limits.max_trials to at least {least} (confirmations count, too){also}"
-    if end.reason is EndReason.TOO_MANY_FAILURES and (
-        helpful := limits_after_failures(session, experiment, before, now)
-    ):
-        advice = f"; to continue it, set {helpful}{also}"
-    return _StillOver(end.reason, end.detail, f"{end.reason}: {end.detail}{advice}")
-
-
-def _also(experiment: ExperimentRow, reason: EndReason) -> str:
-    """Where another limit has been passed than the one that ended the experiment, both must be moved together."""
-    own = EndReason(str(experiment.end_reason))
-    if own is EndReason.USER:
-        return f", then {how_to_continue(experiment)}"
-    return "" if reason is own else f", together with {REVIVED_BY[own]}"
-
-
-def _target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
-    if all(one.target is None for one in spec.objectives):
-        return None
-    # A paused trial that has lost is never the best, so it can reach no target either.
-    with_paused = not spec.early_stopping.paused_trials_lose
-    for trial in trials_with_values(session, experiment.id, with_paused=with_paused):
-        sentence = targets_reached(spec, trial)
-        if sentence is not None and has_own_values(session, trial):
-            return f"trial {trial.number}: {sentence}"
-    return None

@@ -12,7 +12,6 @@ from service.domain.end_reasons import EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
 from service.operations.checkpoints.experiment_deletion import schedule_deletion
-from service.operations.experiments.change import take_back_stop
 from service.operations.experiments.experiment_end import (
     advance_experiment,
     begin_ending,
@@ -21,6 +20,7 @@ from service.operations.experiments.experiment_end import (
     how_to_continue,
     how_to_follow,
 )
+from service.operations.experiments.revival import take_back_stop
 from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context

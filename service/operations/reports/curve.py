@@ -2,34 +2,24 @@
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from types import NoneType
 from typing import Any
 
 from sqlalchemy import select
 
-from search.constraints import total_violation
 from search.mistakes import Mistake
-from search.problem import sign_of
-from search.reported_numbers import is_number, number_in
-from service.domain.end_reasons import EndReason
-from service.domain.statuses import FAILED_BY_REPORT, StopCause
+from search.reported_numbers import number_in
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
-from service.operations.experiments.experiment_end import begin_ending
 from service.operations.reports.checkpoints import add_value
-from service.operations.transitions import request_stop
-from service.runtime.search_view.targets_and_constraints import known_values, targets_reached
+from service.operations.reports.trial_values import check_targets, compared_names, newer_values, take_values
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import may_run_trials
 from service.store.sql.write_session import add_later, change_later
-from service.store.tables import ReportRow, TrialRow, UncountedReportRow
-from service.store.trials.trials import best_report_of
+from service.store.tables import ReportRow, UncountedReportRow
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
-
-_TYPE_NAMES: Mapping[type, str] = {list: "a list", NoneType: "null"}
 
 MAX_DEPTH = 20
 """Metrics that are nested deeper are cut off, because some JSON parsers refuse them."""
@@ -69,14 +59,14 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     if metrics is None:
         return
     takes_best = leased.spec.objective.takes_best
-    counted = metrics if takes_best else _newest(leased, metrics, step)
+    counted = metrics if takes_best else newer_values(leased, metrics, step)
     change_later(trial, last_step=max(step, trial.last_step or step))
-    has_values = _update_objectives(leased, counted, step)
+    has_values = take_values(leased, counted, step)
     data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": _storable(metrics)}
     data |= {"is_best": trial.best_step == step} if takes_best else {}
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
     if has_values and trial.confirms is None:
-        _check_targets(leased)
+        check_targets(leased)
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
     judged = decider.judge(trial, step, metrics)
     if judged and leased.spec.early_stopping.pauses and may_run_trials(leased.experiment):  # others may continue now
@@ -128,100 +118,12 @@ def _lacking(spec: ExperimentSpec, point: ReportRow, metrics: Mapping[str, Any])
 
     That attempt may have been lost between two reports of the step.
     """
-    compared = _compared_names(spec)
+    compared = compared_names(spec)
 
     def is_known(name: str) -> bool:
         return name in point.metrics and (name not in compared or number_in(point.metrics, name) is not None)
 
     return {name: value for name, value in metrics.items() if not is_known(storable_text(name))}
-
-
-def _newest(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> Mapping[str, Any]:
-    """The metrics that become the trial's newest values.
-
-    An attempt that trains again up to a step that an earlier one has reached brings no newer values before it.
-    """
-    trial, last = leased.trial, leased.trial.last_step
-    if last is None or step >= last:
-        return metrics
-    reached = leased.session.get(ReportRow, (trial.id, last))
-    if reached is None or reached.attempt == leased.attempt.number:
-        return metrics
-    known, objectives = known_values(leased.spec, trial), {one.metric for one in leased.spec.objectives}
-    diverged = {name for name in objectives if number_in(metrics, name) is None}
-    return {name: value for name, value in metrics.items() if name not in known or name in diverged}
-
-
-def _compared_names(spec: ExperimentSpec) -> set[str]:
-    return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
-
-
-def _update_objectives(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> bool:
-    """Take the newest values, or the best one. Return whether the report has a metric of objectives or constraints.
-
-    An objective that is NaN or infinite stops the trial as diverged, and one that is no number as an error of its code.
-    A constraint's metric that is not a finite number becomes unknown, and the trial infeasible, until a later report
-    has a number.
-    """
-    spec, trial, names = leased.spec, leased.trial, _compared_names(leased.spec)
-    reported = {name: number_in(metrics, name) for name in names if name in metrics}
-    for objective in spec.objectives:
-        if objective.metric in reported and reported[objective.metric] is None:
-            request_stop(trial, *_why_no_value(objective.metric, metrics[objective.metric], step))
-    first = reported.get(spec.objective.metric)
-    if first is not None and spec.objective.takes_best:
-        _take_if_best(leased, first, step)
-    elif first is not None:
-        change_later(trial, value=first)
-    if reported and (len(names) > 1 or spec.constraints):
-        _update_values(spec, trial, reported)
-    return bool(reported)
-
-
-def _take_if_best(leased: LeasedAttempt, value: float, step: int) -> None:
-    """Of values that tie, the one of the first step is the best.
-
-    A further report of the best step may have replaced its value by a worse one.
-    """
-    trial, sign = leased.trial, sign_of(leased.spec.objective.direction)
-    if trial.value is None or trial.best_step is None or (sign * value, step) < (sign * trial.value, trial.best_step):
-        change_later(trial, value=value, best_step=step)
-    elif step == trial.best_step:
-        best, best_step = best_report_of(leased.session, trial.id, leased.spec.objective.direction)
-        change_later(trial, value=best, best_step=best_step)
-
-
-def _why_no_value(metric: str, given: Any, step: int) -> tuple[StopCause, str]:
-    """Why an objective that is not a finite number stops the trial."""
-    if is_number(given):
-        return StopCause.DIVERGED, f"diverged: {metric} is {_shown_number(given)} at step {step}"
-    what = f"the text {reprlib.repr(given)}" if isinstance(given, str) else _TYPE_NAMES.get(type(given), "an object")
-    return StopCause.BAD_OBJECTIVE, f"the objective {metric} must be a number; the trial reported {what} at step {step}"
-
-
-def _shown_number(given: float | str) -> float | str:
-    try:
-        return storable_float(float(given))
-    except OverflowError:
-        return "a whole number that no float can be"
-
-
-def _update_values(spec: ExperimentSpec, trial: TrialRow, reported: Mapping[str, float | None]) -> None:
-    unknown = {one.metric for one in spec.constraints if one.metric in reported and reported[one.metric] is None}
-    newest = {**(trial.values or {}), **{name: value for name, value in reported.items() if value is not None}}
-    values = {name: value for name, value in newest.items() if name not in unknown}
-    is_complete = all(one.metric in values for one in spec.constraints)
-    trial.values = values
-    trial.violation = total_violation(spec.constraints, values) if spec.constraints and is_complete else None
-
-
-def _check_targets(leased: LeasedAttempt) -> None:
-    has_failed = leased.trial.stop_cause in FAILED_BY_REPORT
-    reached = None if has_failed else targets_reached(leased.spec, leased.trial)
-    if reached:
-        request_stop(leased.trial, StopCause.TARGET_REACHED, reached)
-        detail = f"trial {leased.trial.number}: {reached}"
-        begin_ending(leased.session, leased.experiment, EndReason.TARGET_REACHED, leased.now, detail)
 
 
 def _stored_point(leased: LeasedAttempt, sequence: int) -> ReportRow | None:

@@ -1,0 +1,103 @@
+"""Applies the limits in time and in GPU hours to trials and experiments.
+
+Each attempt and each experiment is handled in a transaction of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+
+from service.domain.statuses import StopCause, TrialStatus
+from service.operations.attempts.attempt_end import revoke_lease
+from service.operations.attempts.leases import lock_attempt
+from service.operations.attempts.reachability import ALWAYS, Reachability, holder_reachable_since, last_call_possible
+from service.operations.attempts.trial_time import OutOfTime, function_began_at, out_of_time
+from service.operations.experiments.experiment_end import advance_experiment
+from service.operations.experiments.gpu_hours import gpu_hours
+from service.operations.transitions import request_stop
+from service.runtime.caches.experiment_caches import readable, spec_of
+from service.runtime.collected_errors import change_all
+from service.runtime.context import Context
+from service.specification.models import ExperimentSpec
+from service.store.attempts import living_attempts
+from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
+from service.store.sql.database import database_now
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from trainer.wire import Failure, FailureKind
+
+
+def enforce_time_limits(context: Context, reachability: Reachability = ALWAYS) -> int:
+    """Apply the limits in time of trials and experiments. Return the number of stop requests."""
+    with context.database.read() as session:
+        experiments = readable(experiments_limited_in_time(session))
+        if not experiments:
+            return 0
+        now, living = database_now(session), defaultdict[str, list[AttemptRow]](list)
+        for attempt in living_attempts(session, [row.id for row in experiments]):
+            living[attempt.experiment_id].append(attempt)
+    return change_all(context, experiments, lambda _, row: _enforce(context, row, living[row.id], now, reachability))
+
+
+def _enforce(
+    context: Context, row: ExperimentRow, living: Sequence[AttemptRow], now: datetime, reachability: Reachability
+) -> int:
+    spec = spec_of(row)
+    overdue = [a.id for a in living if _overdue(spec, a, now, reachability.since) is not None]
+    expired = may_run_trials(row) and _has_passed_limit(spec, row, living, now)
+    if expired:
+        with context.database.write() as session:
+            experiment = lock_experiment(session, row.id)
+            if experiment is not None:
+                advance_experiment(session, experiment, spec_of(experiment), database_now(session))
+    return sum(_end_overdue(context, attempt_id, reachability) for attempt_id in overdue) + expired
+
+
+def _has_passed_limit(
+    spec: ExperimentSpec, experiment: ExperimentRow, living: Sequence[AttemptRow], now: datetime
+) -> bool:
+    """Whether a limit of the whole experiment, in time or in GPU hours, has been passed."""
+    limits, elapsed = spec.limits, (now - experiment.created_at).total_seconds()
+    if limits.max_seconds is not None and elapsed >= limits.max_seconds:
+        return True
+    return limits.max_gpu_hours is not None and gpu_hours(experiment, spec, living, now) >= limits.max_gpu_hours
+
+
+def _overdue(
+    spec: ExperimentSpec, attempt: AttemptRow, now: datetime, reachable_since: datetime | None
+) -> Failure | OutOfTime | None:
+    """Return a failure for an attempt without reports, the limit that one has passed, else None."""
+    last_report = max(filter(None, (attempt.started_at, attempt.last_report_at, reachable_since)))
+    silent = (now - last_report).total_seconds()
+    timeout = spec.failures.report_timeout_seconds
+    if timeout is not None and silent >= timeout:
+        message = f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
+        return Failure(kind=FailureKind.SILENT, message=message)
+    began_at = function_began_at(attempt)
+    return None if began_at is None else out_of_time(spec.limits, (now - began_at).total_seconds())
+
+
+def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) -> bool:
+    """Ask a trial that is out of time to save and leave; end a silent one, which would not answer the request."""
+    with context.database.write() as session:
+        leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
+        if not reachability.still() or leased.attempt.ended_at is not None:
+            return False
+        now = min(leased.now, last_call_possible(context, leased))
+        overdue = _overdue(leased.spec, leased.attempt, now, holder_reachable_since(session, leased, reachability))
+        if overdue is None or leased.trial.status != TrialStatus.RUNNING:
+            return False
+        if isinstance(overdue, Failure):
+            revoke_lease(leased, overdue)
+            return True
+        return _stop_in_time(leased.trial, overdue)
+
+
+def _stop_in_time(trial: TrialRow, overdue: OutOfTime) -> bool:
+    """Return whether this is new to the trial's holder."""
+    is_new = trial.stop_cause is None or (overdue.is_kill and not trial.killed)
+    request_stop(trial, StopCause.MAX_TRIAL_SECONDS, overdue.reason)
+    if is_new and overdue.is_kill:
+        trial.killed = True
+        if trial.stop_cause == StopCause.MAX_TRIAL_SECONDS:
+            trial.stop_reason = overdue.reason
+    return is_new
