@@ -18,7 +18,7 @@ from service.store.trials.confirmations import confirmations_of, confirmed_trial
 from service.store.trials.ended_trials import was_stopped_by_end
 from service.store.trials.trial_values import first_seed
 
-LIMIT_MOVED = "the limit that ended the experiment was moved"
+RUNS_AGAIN = "the experiment runs again after its end"
 """The reason of a trial that goes on because the experiment does whose end had stopped it."""
 
 
@@ -60,7 +60,7 @@ def begin_confirmation(session: Session, experiment: ExperimentRow, spec: Experi
     if due.any_left:
         _announce(session, experiment, spec, due, now)
     for one in due.stopped:
-        revive_trial(session, experiment, one, TrialStatus.QUEUED, reason=LIMIT_MOVED, at=now)
+        revive_trial(session, experiment, one, TrialStatus.QUEUED, reason=RUNS_AGAIN, at=now)
     for trial, seed in due.new:
         params = dict(trial.params)
         create_trial(session, experiment, params, "confirm", now, source="confirmation", confirms=trial, seed=seed)

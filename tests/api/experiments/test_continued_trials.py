@@ -63,7 +63,7 @@ def test_queued_trials_go_on_before_the_search_proposes_new_ones(service: Api) -
     assert statuses(service, name) == ["stopped", "stopped"]
     patched(service, name, limits=LONG)
     assert statuses(service, name) == ["queued", "queued"]
-    assert "the limit that ended the experiment was moved" in trials(service, name)[1]["reason"]
+    assert "the experiment runs again after its end" in trials(service, name)[1]["reason"]
 
 
 def test_trials_that_a_user_has_stopped_stay_stopped(service: Api) -> None:
@@ -91,7 +91,7 @@ def test_trials_that_still_leave_when_the_limit_is_moved_go_on_unless_a_user_has
     for held in (leaving, stopped):
         held.finish("stopped")
     assert statuses(service, name) == ["completed", "queued", "stopped"]
-    assert trials(service, name)[1]["reason"] == "the limit that ended the experiment was moved"
+    assert trials(service, name)[1]["reason"] == "the experiment runs again after its end"
 
 
 def test_a_users_stop_counts_also_after_the_experiment_has_begun_to_end(service: Api) -> None:

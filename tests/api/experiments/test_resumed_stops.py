@@ -37,6 +37,8 @@ def test_its_trials_go_on_from_their_checkpoints(service: Api, what: str) -> Non
     assert (resumed["status"], resumed["end_reason"], resumed["ended_at"]) == ("running", None, None)
     assert posted(service, name, "resume")["status"] == "running"
     assert [one["status"] for one in trials(service, name)] == ["queued"] * 3
+    queued_again = [one["data"]["reason"] for one in service.events(name) if one["kind"] == "trial.queued"][-2:]
+    assert queued_again == ["the experiment runs again after its end"] * 2
     again = asked(service, name)
     assert (again.trial, again.assignment["resume"]) == (first.trial, {"uri": "/first-1", "step": 1})
     ended(again, 0.7)
