@@ -17,7 +17,7 @@ from trainer.agent.cluster import (
     start_slot,
     total_resources,
 )
-from trainer.agent.prestart_loop import PrestartLoop
+from trainer.agent.prestarted_workers import PrestartLoop
 from trainer.agent.slot_key import slot_key
 from trainer.agent.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses

@@ -29,7 +29,7 @@ def loop(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
     monkeypatch.setattr(psutil, "cpu_percent", lambda: 0.0)
     import ray  # noqa: PLC0415 - heavy
 
-    from trainer.agent.prestart_loop import PrestartLoop  # noqa: PLC0415 - heavy
+    from trainer.agent.prestarted_workers import PrestartLoop  # noqa: PLC0415 - heavy
     from trainer.ray_train.processes.worker_start import forked_runtime_env  # noqa: PLC0415 - heavy
 
     until(ray.is_initialized, "the agent's connection to Ray")
@@ -133,7 +133,7 @@ def test_an_actor_gets_a_prestarted_process_with_its_own_gpu_and_another_process
 
 
 def test_nothing_is_prestarted_while_a_slot_starts_its_workers(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.agent import prestart_loop  # noqa: PLC0415 - heavy
+    from trainer.agent import prestarted_workers  # noqa: PLC0415 - heavy
 
     def has_none() -> bool:
         kill_all(unused(loop))  # again: one that was asked for may have come late
@@ -141,16 +141,16 @@ def test_nothing_is_prestarted_while_a_slot_starts_its_workers(loop: Any, monkey
 
     fill(loop)
     until(has_none, "Ray to notice that the processes are gone")
-    monkeypatch.setattr(prestart_loop, "CALM_SECONDS", 600.0)
+    monkeypatch.setattr(prestarted_workers, "CALM_SECONDS", 600.0)
     loop.pause()
     assert loop.run_once() == 0
-    monkeypatch.setattr(prestart_loop, "CALM_SECONDS", 0.5)
+    monkeypatch.setattr(prestarted_workers, "CALM_SECONDS", 0.5)
     loop.pause()
     fill(loop)
 
 
 def test_prestarting_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.agent import prestart_loop  # noqa: PLC0415 - heavy
+    from trainer.agent import prestarted_workers  # noqa: PLC0415 - heavy
 
     calls: list[object] = []
 
@@ -160,9 +160,9 @@ def test_prestarting_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> 
             raise RuntimeError("Ray's head is away")
         return 0
 
-    monkeypatch.setattr(prestart_loop.PrestartLoop, "run_once", fails_once)
-    monkeypatch.setattr(prestart_loop, "ERROR_SECONDS", 0.0)
-    loop = prestart_loop.PrestartLoop(COUNT, {})
+    monkeypatch.setattr(prestarted_workers.PrestartLoop, "run_once", fails_once)
+    monkeypatch.setattr(prestarted_workers, "ERROR_SECONDS", 0.0)
+    loop = prestarted_workers.PrestartLoop(COUNT, {})
     loop.start()
     until(lambda: len(calls) > 1, "it is tried again")
     loop.stop()

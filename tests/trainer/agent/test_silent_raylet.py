@@ -29,13 +29,13 @@ class Workers:
 def test_it_is_logged_once_each_time_that_it_goes_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from trainer.agent import prestart_loop  # noqa: PLC0415 - heavy
+    from trainer.agent import prestarted_workers  # noqa: PLC0415 - heavy
 
     answers = [True, False, False, False, True, False, False]
     workers: Any = Workers(answers)
-    loop = prestart_loop.PrestartLoop(1, {}, nodes={"n-1": prestart_loop.PrestartNode(workers, wanted=1)})
+    loop = prestarted_workers.PrestartLoop(1, {}, nodes={"n-1": prestarted_workers.PrestartNode(workers, wanted=1)})
     monkeypatch.setattr(loop, "_find_nodes", lambda: None)
-    with caplog.at_level(logging.INFO, logger=prestart_loop.logger.name):
+    with caplog.at_level(logging.INFO, logger=prestarted_workers.logger.name):
         for _ in answers:
             loop.run_once()
     # An agent of other tests may have a loop of its own in this process.

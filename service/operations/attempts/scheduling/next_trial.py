@@ -68,13 +68,13 @@ def assign(
     """
     if outcome is None:
         ready = context.proposals.newest(experiment_id)
-        outcome = _try_assign(context, experiment_id, claimant, ready, computed_ahead=True)
+        outcome = _assign_in_own_transaction(context, experiment_id, claimant, ready, computed_ahead=True)
     for _ in range(MAX_PROPOSALS):
         if not isinstance(outcome, NeedsProposal):
             break
         proposal = _propose(context, experiment_id, outcome.target.number)
         # Even without a proposal: there may be queued trials now.
-        outcome = _try_assign(context, experiment_id, claimant, proposal)
+        outcome = _assign_in_own_transaction(context, experiment_id, claimant, proposal)
     return outcome if isinstance(outcome, Assignment) else None
 
 
@@ -146,7 +146,7 @@ def propose_next_in_line(context: Context) -> None:
         propose_ahead(context, place.id)
 
 
-def _try_assign(
+def _assign_in_own_transaction(
     context: Context,
     experiment_id: str,
     claimant: Claimant,
