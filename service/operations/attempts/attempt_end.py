@@ -103,7 +103,8 @@ def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) 
     if leased.attempt.uncounted_report_count:
         return None
     missing = missing_objectives(leased.spec, leased.trial)
-    if outcome is Outcome.COMPLETED and missing and leased.trial.stop_cause in (None, StopCause.PAUSED):
+    is_unasked = leased.trial.stop_cause in (None, StopCause.PAUSED) or _waits_for_report(leased)
+    if outcome is Outcome.COMPLETED and missing and is_unasked:
         names = " and ".join(repr(name) for name in missing)
         return Failure(kind=FailureKind.SILENT, message=f"ended without ever reporting {names}; {_reported(leased)}")
     return None

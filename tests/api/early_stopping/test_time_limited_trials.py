@@ -142,6 +142,23 @@ def test_a_failure_before_the_report_that_the_limit_waits_for_fails_the_trial(se
     assert (shown["end_reason"], shown["best"]) == ("too_many_failures", None)
 
 
+@pytest.mark.parametrize("metrics", [{}, {"accuracyy": 0.9}])
+def test_a_function_that_returns_without_the_objective_after_the_limit_has_failed(
+    service: Api, metrics: dict[str, float]
+) -> None:
+    name = service.create(limits={"max_trials": 3, "max_trial_seconds": 60}, failures={"max_failed_trials": 0})["name"]
+    held = service.ask(name)
+    assert held
+    if metrics:
+        held.report(**metrics)
+    let_pass(service.app.state.context, 61)
+    enforce_time_limits(service.app.state.context)
+    held.finish("completed")
+    shown = held.shown()
+    assert (shown["status"], shown["failure_kind"]) == ("failed", "silent")
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "too_many_failures"
+
+
 def test_a_failure_after_the_answer_that_the_limit_has_passed_is_no_failure(service: Api) -> None:
     name, held = out_of_time(service)
     assert held.report(accuracy=0.95)["decision"] == "stop"
