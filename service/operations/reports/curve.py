@@ -28,14 +28,25 @@ MAX_DEPTH = 20
 def steps_of(leased: LeasedAttempt, reports: Sequence[Report]) -> dict[int, int]:
     """Return each report's step by its sequence. Raises Invalid before anything is changed."""
     steps: dict[int, int] = {}
+    first: dict[int, Report] = {}
     for report in reports:
-        if report.sequence not in steps:
-            is_repeat = report.sequence < leased.attempt.next_sequence
-            stored = _stored_point(leased, report.sequence) if is_repeat else None
-            if stored is not None:
-                _check_repeat(leased, report, stored)
-            steps[report.sequence] = _step_of(leased, report) if stored is None else stored.step
+        if report.sequence in steps:
+            _check_twin(first[report.sequence], report)
+            continue
+        is_repeat = report.sequence < leased.attempt.next_sequence
+        stored = _stored_point(leased, report.sequence) if is_repeat else None
+        if stored is not None:
+            _check_repeat(leased, report, stored)
+        steps[report.sequence] = _step_of(leased, report) if stored is None else stored.step
+        first[report.sequence] = report
     return steps
+
+
+def _check_twin(first: Report, second: Report) -> None:
+    """Raise Invalid for two reports of one call that have the same number and are not the same: one would be lost."""
+    if second.step != first.step or _storable(second.metrics) != _storable(first.metrics):
+        number = f"{second.sequence} is the number of two different reports of this call"
+        raise Invalid([Mistake(("sequence",), f"{number}; count each report up")])
 
 
 def _check_repeat(leased: LeasedAttempt, report: Report, stored: ReportRow) -> None:

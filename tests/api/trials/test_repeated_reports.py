@@ -51,6 +51,21 @@ def test_a_report_under_the_number_of_the_one_before_is_refused_if_its_metrics_d
     assert held.shown()["values"] == {"accuracy": 0.5}
 
 
+@pytest.mark.parametrize(
+    "second", [{"metrics": {"accuracy": 0.9}}, {"metrics": {"accuracy": 0.5}, "step": 2}], ids=["metrics", "step"]
+)
+def test_different_reports_of_one_call_under_one_number_are_refused(service: Api, second: dict[str, Any]) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    first = {"sequence": 0, "metrics": {"accuracy": 0.5}}
+    problem = held.call("reports", 422, body={"reports": [first, {"sequence": 0, **second}]})
+    assert "0 is the number of two different reports of this call" in str(problem)
+    assert service.get(f"/v1/trials/{held.trial}/reports")["items"] == []
+    nan = {"sequence": 0, "metrics": {"accuracy": 0.5, "other": "NaN"}}
+    held.call("reports", body={"reports": [nan, nan]})
+    assert held.shown()["values"] == {"accuracy": 0.5}
+
+
 def test_an_older_report_that_is_sent_again_with_other_metrics_is_answered_and_dropped(service: Api) -> None:
     held = service.ask(service.create()["name"])
     assert held
