@@ -88,6 +88,13 @@ def _shares(ends: Sequence[int]) -> Values:
 
 def _agreement(values: Values) -> float:
     """1 less twice the share of pairs of trials in another order at the end, with the assumed pairs; a tie counts 0."""
-    first, second = np.triu_indices(len(values), 1)
-    signs = np.sign(values[first] - values[second]).prod(axis=1)
-    return float((signs.sum() + PRIOR_AGREEMENT * PRIOR_PAIRS) / (len(signs) + PRIOR_PAIRS))
+    there, ends = _order(values[:, 0]), _order(values[:, 1])
+    pair_count = len(values) * (len(values) - 1) // 2
+    concordance = np.vdot(there, ends) / 2  # each pair stands in both orders
+    return float((concordance + PRIOR_AGREEMENT * PRIOR_PAIRS) / (pair_count + PRIOR_PAIRS))
+
+
+def _order(values: Values) -> Values:
+    """For each pair of values 1, 0 or -1; their difference might overflow."""
+    larger: Values = (values[:, None] > values).astype(np.float64)
+    return larger - larger.T

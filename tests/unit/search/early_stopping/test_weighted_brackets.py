@@ -61,6 +61,14 @@ def test_a_bracket_says_why_a_trial_got_it() -> None:
     assert (found[2].first_step, found[2].weight, found[2].agreement) == (LAST, 1.0, None)
 
 
+def test_values_whose_difference_overflows_are_compared() -> None:
+    huge, plain = Trials(rule_of(**WEIGHTED)), Trials(rule_of(**WEIGHTED))
+    for number, value in enumerate([-1.7e308, 1.7e308, 0.0]):
+        huge.ran(number, [value] * LAST)
+        plain.ran(number, [[-1.0, 1.0, 0.0][number]] * LAST)
+    assert shares(huge) == shares(plain)
+
+
 def test_a_bracket_whose_first_rung_no_trial_reports_at_is_weighed_by_the_next() -> None:
     """There its trials are compared first."""
     trials = Trials(rule_of(**WEIGHTED))
