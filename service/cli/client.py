@@ -124,10 +124,13 @@ class Client:
         sent: Json = {"content": document, "headers": headers, "timeout": COMPUTE_TIMEOUT}
         return self._json("POST", "/v1/spaces/preview", members=("samples",), **sent)
 
-    def trials(self, experiment: str, number: int | None = None) -> Iterator[Json]:
-        """All of them, or the one with this number."""
-        params = {} if number is None else {"number": number}
-        return self._items(path_of("experiments", experiment, "trials"), params)
+    def trials(
+        self, experiment: str, number: int | None = None, *, status: str | None = None, best_first: bool = False
+    ) -> Iterator[Json]:
+        """All of them, or those with this number or status."""
+        wanted = {"number": number, "status": status, "sort": "value" if best_first else None}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        return self._items(path_of("experiments", experiment, "trials"), given)
 
     def enqueue(self, experiment: str, document: bytes) -> list[Json]:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""

@@ -2,6 +2,7 @@
 
 import signal
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +11,15 @@ from rich.console import Console
 
 from search.numbers_in_messages import counted
 from service.cli import set_option, submission
+from service.cli.arguments import BadArgument
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
 from service.cli.trial_reference import is_trial, trial_id
 
 PANEL = "Experiments"
+SHOWN_TRIALS = 200
+"""How many trials `show` prints if nothing is said: the newest. Thousands of lines take the terminal many seconds."""
 app = typer.Typer()
 
 
@@ -90,7 +94,11 @@ def ls(
     console.print_result(found, shown, as_json=as_json)
 
 
-@app.command(rich_help_panel=PANEL, epilog="Examples:\n\npaceline show digits\n\npaceline show digits#3 --json")
+@app.command(
+    rich_help_panel=PANEL,
+    epilog="Examples:\n\npaceline show digits --top 10\n\npaceline show digits --status failed\n\n"
+    "paceline show digits#3 --json",
+)
 def show(
     target: Annotated[
         str,
@@ -98,20 +106,32 @@ def show(
             metavar="NAME_OR_TRIAL", help="An experiment's name or id, or a trial's id (t-…) or NAME#NUMBER."
         ),
     ],
+    status: Annotated[
+        str | None,
+        typer.Option(
+            help="Only trials with this status: queued, running, paused, completed, pruned, stopped or failed."
+        ),
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Only the best so many, by the first objective.")] = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help=f"All trials, also of an experiment with more than {SHOWN_TRIALS} of them.")
+    ] = False,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """Show an experiment and its trials, or a trial and its attempts."""
     with connect(url) as client:
         if is_trial(target):
+            if status or top or show_all:
+                raise BadArgument("--status, --top and --all choose trials of an experiment; the target is a trial")
             one = client.trial(trial_id(client, target))
             console.print_result(one, trial_facts.trial(one, datetime.now(UTC)), as_json=as_json)
             return
         found = client.experiment(target)
-        trials = list(client.trials(found["id"]))
-    console.print_result(
-        found | {"trials": trials}, terminal_tables.experiment(found, trials, datetime.now(UTC)), as_json=as_json
-    )
+        trials = list(islice(client.trials(found["id"], status=status, best_first=top is not None), top))
+    shown = trials if show_all or top else trials[-SHOWN_TRIALS:]
+    table = terminal_tables.experiment(found, shown, datetime.now(UTC), left_out=len(trials) - len(shown))
+    console.print_result(found | {"trials": trials}, table, as_json=as_json)
 
 
 @app.command(rich_help_panel=PANEL, epilog="Example: paceline best digits --json | jq .params")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -40,6 +41,31 @@ def test_a_trial_is_shown_with_its_attempts_and_their_errors(run: Run, project: 
     for line in ("failed: user_error\n", "step        2\n", "loss        0.5\n", "/data/1 (step 1)\n", TRACEBACK):
         assert line in shown
     assert shown.count("attempt ") == 2
+
+
+def numbers(shown: str) -> list[int]:
+    return [int(found) for found in re.findall(r"^(\d+) +t-", shown, re.MULTILINE)]
+
+
+def test_of_many_trials_the_newest_are_shown_and_others_on_demand(
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {"max_trials": 9}
+    name = str(external(run, project, limits=limits, enqueue=[{"lr": lr} for lr in (0.1, 0.2, 0.3, 0.4)])["name"])
+    for loss, outcome in ((0.3, "completed"), (0.1, "completed"), (0.2, "stopped")):
+        finish_one(url, name, {"outcome": outcome}, metrics={"loss": loss})
+    monkeypatch.setattr("service.cli.commands.experiments.SHOWN_TRIALS", 2)
+    shown = run("show", name).out
+    assert numbers(shown) == [2, 3]
+    assert "2 earlier trials not shown. All of them: --all; the best ones: --top 20" in shown
+    assert numbers(run("show", name, "--all").out) == [0, 1, 2, 3]
+    assert numbers(run("show", name, "--top", "3").out) == [1, 2, 0]
+    assert numbers(run("show", name, "--status", "completed").out) == [0, 1]
+    assert [one["number"] for one in json.loads(run("show", name, "--json").out)["trials"]] == [0, 1, 2, 3]
+    assert [one["number"] for one in json.loads(run("show", name, "--top", "1", "--json").out)["trials"]] == [1]
+    refused = run("show", name, "--status", "done")
+    assert (refused.code, "status: should be" in refused.err) == (2, True)
+    assert "the target is a trial" in run("show", f"{name}#1", "--top", "1").err
 
 
 def test_an_attempt_whose_function_was_not_called_yet_is_starting(
