@@ -66,8 +66,10 @@ class Client:
             files["code"] = (code.filename, code.content, "application/octet-stream")
         return self._create("/v1/experiments", "paceline ls", files=files, timeout=COMPUTE_TIMEOUT)
 
-    def experiments(self, status: str | None = None) -> Iterator[Json]:
-        return self._items("/v1/experiments", {"status": status} if status else {})
+    def experiments(self, status: str | None = None, tag: str | None = None) -> Iterator[Json]:
+        """All of them, or those with this status and this tag, as `name:value`."""
+        wanted = {"status": status, "tag": tag}
+        return self._items("/v1/experiments", {name: value for name, value in wanted.items() if value is not None})
 
     def experiment(self, name: str) -> Json:
         return self._json("GET", path_of("experiments", name))

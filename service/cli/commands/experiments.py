@@ -84,12 +84,15 @@ def ls(
     status: Annotated[
         str | None, typer.Option(help="Only this status: running, paused, completed, failed or stopped.")
     ] = None,
+    tag: Annotated[str | None, typer.Option(metavar="NAME=VALUE", help="Only those with this tag.")] = None,
     as_json: AsJson = False,
     url: Url = LOCAL_URL,
 ) -> None:
     """List the experiments, newest first."""
+    if tag is not None and "=" not in tag:
+        raise BadArgument(f"--tag must be NAME=VALUE, as in owner=alice; not {tag!r}")
     with connect(url) as client:
-        found = list(client.experiments(status))
+        found = list(client.experiments(status, tag.replace("=", ":", 1) if tag else None))
     shown = terminal_tables.experiments(found) if found else "No experiments."
     console.print_result(found, shown, as_json=as_json)
 

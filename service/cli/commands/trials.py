@@ -16,7 +16,7 @@ from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 from service.cli.terminal import console, terminal_tables
 from service.cli.terminal.log_output import log_output
-from service.cli.trial_reference import is_trial, trial_id
+from service.cli.trial_reference import check_trial, is_trial, trial_id
 
 PANEL = "Trials"
 app = typer.Typer()
@@ -225,12 +225,27 @@ def enqueue(
     console.print_result(trials, terminal_tables.trials(trials, datetime.now(UTC)), as_json=as_json)
 
 
-@app.command(rich_help_panel=PANEL)
-def retry(trial: Trial, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
-    """Queue a failed or stopped trial again. It resumes from its newest checkpoint."""
+@app.command(rich_help_panel=PANEL, epilog="Examples:\n\npaceline retry digits#3\n\npaceline retry digits --failed")
+def retry(
+    target: Annotated[
+        str, typer.Argument(metavar="TRIAL", help="A trial's id (t-…) or NAME#NUMBER; with --failed an experiment.")
+    ],
+    failed: Annotated[bool, typer.Option("--failed", help="All failed trials of the experiment.")] = False,
+    as_json: AsJson = False,
+    url: Url = LOCAL_URL,
+) -> None:
+    """Queue a failed or stopped trial again, or all that have failed. They resume from their newest checkpoints."""
+    if failed and is_trial(target):
+        raise arguments.BadArgument(f"--failed is of an experiment; {target} is a trial")
     with connect(url) as client:
-        queued = client.retry_trial(trial_id(client, trial))
-    console.print_result(queued, f"{trial} is queued again.", as_json=as_json)
+        if not failed:
+            queued = client.retry_trial(trial_id(client, check_trial(target)))
+            console.print_result(queued, f"{target} is queued again.", as_json=as_json)
+            return
+        found = [one["id"] for one in client.trials(target, status="failed")]
+        retried = [client.retry_trial(one) for one in found]
+    queued_again = f"{counted(len(retried), 'failed trial')} of {target} queued again."
+    console.print_result(retried, queued_again if retried else f"{target} has no failed trial.", as_json=as_json)
 
 
 def _print_list(
