@@ -31,7 +31,7 @@ def _experiment_row(one: Json) -> tuple[str, ...]:
 
 def experiment(one: Json, its_trials: Iterable[Json], now: datetime, *, left_out: int = 0) -> RenderableType:
     """`left_out`: how many trials there are before those that are shown."""
-    parts = [facts(_experiment_facts(one)), "", trials(its_trials, now)]
+    parts: list[RenderableType] = [facts(_experiment_facts(one)), "", trials(its_trials, now)]
     if left_out:
         earlier = f"{counted(left_out, 'earlier trial')} not shown. All of them: --all; the best ones: --top 20"
         parts += ["", earlier]

@@ -144,7 +144,7 @@ def test_a_failure_before_the_report_that_the_limit_waits_for_fails_the_trial(se
 
 @pytest.mark.parametrize("metrics", [{}, {"accuracyy": 0.9}])
 def test_a_function_that_returns_without_the_objective_after_the_limit_has_failed(
-    service: Api, metrics: dict[str, float]
+    service: Api, metrics: dict[str, Any]
 ) -> None:
     name = service.create(limits={"max_trials": 3, "max_trial_seconds": 60}, failures={"max_failed_trials": 0})["name"]
     held = service.ask(name)

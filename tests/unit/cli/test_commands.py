@@ -221,8 +221,9 @@ def test_all_failed_trials_of_an_experiment_are_retried(run: Run, project: Path,
     failures = {"max_retries": 0, "max_failed_trials": 5}
     limits = {"max_trials": 4}
     name = str(external(run, project, failures=failures, limits=limits, tags={"of": "retries"})["name"])
-    failed = {"outcome": "failed", "error": {"kind": "user_error", "message": "no luck"}}
-    trials = [finish_one(url, name, end) for end in (failed, {"outcome": "completed"}, failed)]
+    failed: dict[str, object] = {"outcome": "failed", "error": {"kind": "user_error", "message": "no luck"}}
+    completed: dict[str, object] = {"outcome": "completed"}
+    trials = [finish_one(url, name, end) for end in (failed, completed, failed)]
     assert run("retry", name, "--failed").out == f"2 failed trials of {name} queued again.\n"
     statuses = [httpx.get(f"{url}/v1/trials/{one}").json()["status"] for one in trials]
     assert statuses == ["queued", "completed", "queued"]
