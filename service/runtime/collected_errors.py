@@ -24,7 +24,7 @@ def sum_of_all(work: Iterable[Callable[[], int]]) -> int:
 
 
 def change_all(context: Context, items: Sequence[Item], change: Callable[[Context, Item], int]) -> int:
-    """Call `change` for every item, even if it fails for some, and notify whoever waits for changes.
+    """Call `change` for every item, even if it fails for some, and wake the calls that wait for changes.
 
     Return the sum of what it returned. Raises all errors as an ExceptionGroup.
     """
