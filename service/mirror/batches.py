@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from service.mirror.known_results import KnownResults
 from service.mirror.objectives import BestValue, objectives_of
 from service.mirror.pareto_front import ParetoFront
-from service.mirror.projection import CONTENDING_ENDS, BestSoFar, ProjectionInput
+from service.mirror.projection import CONTENDING_ENDS, BestSoFar, ProjectionInput, takes_back_end
 from service.mirror.trial_run import TRIAL_ENDS
 from service.store import mirrors
 from service.store.sql.database import lift_statement_timeout
@@ -56,8 +56,12 @@ def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Bat
     events = mirrors.events_to_mirror(session, experiment_id, cursor, MAX_EVENTS, MAX_POINTS)
     if experiment is None or not events:
         return None
-    best = known.at(experiment_id, cursor) or _results_before(session, experiment, cursor)
-    known.keep(experiment_id, cursor, best)
+    events, is_revision = _without_mixed_revivals(events)
+    if is_revision:
+        best = _results_before(session, experiment, events[-1].seq)
+    else:
+        best = known.at(experiment_id, cursor) or _results_before(session, experiment, cursor)
+        known.keep(experiment_id, cursor, best)
     trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best.values}
     given = ProjectionInput(
         experiment,
@@ -67,8 +71,23 @@ def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Bat
         counts_by_status(session, experiment_id),
         best,
         confirmed_winners(session, [experiment]).get(experiment_id),
+        is_revision,
     )
     return Batch(given, events, mirror, mirrors.runs_of(session, trial_ids))
+
+
+def _without_mixed_revivals(events: Sequence[EventRow]) -> tuple[Sequence[EventRow], bool]:
+    """Return the first of the events, and whether one of them takes back a trial's end.
+
+    If so, none of them is an end, so that the results are those of the whole log up to the last of them.
+    """
+    revivals = [place for place, event in enumerate(events) if takes_back_end(event)]
+    if not revivals:
+        return events, False
+    if revivals[0] > 0:
+        return events[: revivals[0]], False
+    ends = (place for place, event in enumerate(events) if event.kind in TRIAL_ENDS)
+    return events[: next(ends, len(events))], True
 
 
 def _results_before(session: Session, experiment: ExperimentRow, cursor: int) -> BestSoFar:

@@ -33,6 +33,11 @@ class NewRun:
     params: dict[str, str]
 
     @property
+    def fixed_tags(self) -> frozenset[str]:
+        """Names of tags by which the mirror finds the run, and by which it knows that the run is its own."""
+        return frozenset([*self.key, *self.identity])
+
+    @property
     def created_tags(self) -> dict[str, str]:
         return self.tags | {tag: value for tag, value in self.key.items() if value is not None}
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from service.domain import cost_summary
 from service.domain.statuses import CONTENDERS
 from service.mirror import descriptions, mlflow_limits
-from service.mirror.new_runs import RUN_NAME_TAG, parent_run_name
+from service.mirror.new_runs import RUN_NAME_TAG, experiment_run, parent_run_name
 from service.mirror.objectives import BestValue, best_report_metric, objectives_of
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.run_update import RunStatus, RunUpdate
@@ -48,6 +48,7 @@ class ProjectionInput:
     `trials` are those that the events or `best` name, `generations` those of the trials that have more than one,
     `counts` the trials by status, as of now, and `best` the results before the batch. `winner` is the trial that
     confirmations have shown to be the best, as of now.
+    With `is_revision` the batch takes back ends of trials and has none, and `best` are the results without these ends.
     """
 
     experiment: ExperimentRow
@@ -56,6 +57,7 @@ class ProjectionInput:
     counts: Mapping[str, int] = field(default_factory=dict)
     best: BestSoFar = field(default_factory=BestSoFar)
     winner: TrialRow | None = None
+    is_revision: bool = False
 
     def run_key(self, event: EventRow) -> RunKey | None:
         """Return the run that the event belongs to; None for an event without a known trial or that no run shows."""
@@ -96,8 +98,15 @@ def project(given: ProjectionInput, events: Sequence[EventRow]) -> Projection:
         if event.kind in TRIAL_ENDS:
             before, best = best, _best_after(best, given.experiment, event)
             _add_best_metrics(parent, before, best, event)
+    if given.is_revision:
+        _add_revised_metrics(parent, best, events[-1])
     _summarize(parent, given, best)
     return Projection(parent, runs, best)
+
+
+def takes_back_end(event: EventRow) -> bool:
+    """Whether a trial runs again that had ended, so that its result does not count any more."""
+    return event.kind == "trial.queued" and event.data.get("ended_as") is not None
 
 
 def _add_best_report(update: RunUpdate, experiment: ExperimentRow, event: EventRow) -> None:
@@ -120,6 +129,8 @@ def _apply_experiment_event(parent: RunUpdate, experiment: ExperimentRow, event:
         parent.set_status(EXPERIMENT_ENDS[event.kind], event.at)
     elif status in {"running", "paused"}:
         parent.set_tags(status=status)
+        if event.data.get("ended_by"):
+            parent.clear_tags("why_ended")
         parent.set_status("RUNNING")
     elif event.kind == "experiment.warm_started":
         parent.set_tags(warm_start=descriptions.warm_start(event.data.get("sources") or []))
@@ -143,8 +154,8 @@ def _apply_change(parent: RunUpdate, experiment: ExperimentRow, data: Mapping[st
     field, before, after = str(data["field"]), data.get("before"), data.get("after")
     change = descriptions.change(before, after)
     parent.set_tags(spec=descriptions.spec_yaml(experiment), **{f"changed.{field}": change})
-    if field.startswith("tags."):
-        name = field.removeprefix("tags.")
+    name = field.removeprefix("tags.")
+    if field.startswith("tags.") and name not in experiment_run(experiment).fixed_tags:
         without = parent_run_name(experiment) if name == RUN_NAME_TAG else ""
         parent.tags |= mlflow_limits.texts({name: after or without})
 
@@ -159,6 +170,15 @@ def _best_after(before: BestSoFar, experiment: ExperimentRow, end: EventRow) -> 
         values = (objective.best_after(before.values, end) for objective in objectives_of(experiment))
         after = replace(after, values=tuple(one for one in values if one is not None))
     return after
+
+
+def _add_revised_metrics(parent: RunUpdate, best: BestSoFar, last: EventRow) -> None:
+    """Add points at the newest step, where they are later than the earlier ones, and so are the ones that are shown."""
+    if best.front is not None and (volume := best.front.volume) is not None:
+        parent.add_metrics({"hypervolume": volume}, last.at, best.ended_count)
+    parent.add_metrics({f"best_{one.metric}": one.value for one in best.values}, last.at, best.ended_count)
+    if not best.values:
+        parent.clear_tags("best_trial", "best_trial_id", "best_value")
 
 
 def _add_best_metrics(parent: RunUpdate, before: BestSoFar, after: BestSoFar, end: EventRow) -> None:

@@ -178,13 +178,13 @@ def revive_trial(
     """Undo a trial's end at a user's request. Return False if `TRIAL_REVIVALS` does not allow the move."""
     if to not in TRIAL_REVIVALS.get(TrialStatus(trial.status), ()):
         return False
+    data = {"number": trial.number, "reason": reason, "ended_as": trial.status}
     trial.status = to
     trial.reason = reason
     trial.failure_kind = trial.stop_cause = trial.stop_reason = trial.ended_at = None
     trial.killed = False
     trial.queued_at = at
     trial.forgiven_attempts = trial.attempt_count
-    data = {"number": trial.number, "reason": reason}
     trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
     return True
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, func, select, text
-from sqlalchemy.orm import Session
+from sqlalchemy import Select, delete, func, or_, select, text
+from sqlalchemy.orm import Session, aliased
 
 from service.store.sql.database import Database, database_now
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
@@ -124,12 +124,11 @@ def best_end(
 ) -> EventRow | None:
     """The end of the feasible trial with the best value of objective number `objective`, up to event `up_to`.
 
-    Confirmations are left out.
+    Confirmations are left out, and ends that were taken back by then.
     """
     value = EventRow.data[("values", objective)].as_float()
     ends = (
-        select(EventRow)
-        .where(EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds))
+        _standing_ends(experiment_id, up_to, kinds)
         .where(value.is_not(None), EventRow.data["feasible"].as_boolean().is_not(False))
         .where(EventRow.data["confirms"].as_integer().is_(None))
         .order_by(value.desc() if maximize else value.asc(), EventRow.data["number"].as_integer())
@@ -139,11 +138,26 @@ def best_end(
 
 
 def ends_up_to(session: Session, experiment_id: str, up_to: int, kinds: Sequence[str]) -> list[EventRow]:
-    """The ends of trials up to event `up_to`, in their order."""
-    ends = select(EventRow).where(
-        EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds)
+    """The ends of trials up to event `up_to`, in their order, without those that were taken back by then."""
+    return list(session.scalars(_standing_ends(experiment_id, up_to, kinds).order_by(EventRow.seq)))
+
+
+def _standing_ends(experiment_id: str, up_to: int, kinds: Sequence[str]) -> Select[tuple[EventRow]]:
+    """Ends of trials that do not run again after them."""
+    queued = aliased(EventRow)
+    revived = (
+        select(queued.trial_id, func.max(queued.seq).label("seq"))
+        .where(queued.experiment_id == experiment_id, queued.seq <= up_to, queued.kind == "trial.queued")
+        .where(queued.data["ended_as"].as_string().is_not(None))
+        .group_by(queued.trial_id)
+        .subquery()
     )
-    return list(session.scalars(ends.order_by(EventRow.seq)))
+    return (
+        select(EventRow)
+        .outerjoin(revived, revived.c.trial_id == EventRow.trial_id)
+        .where(EventRow.experiment_id == experiment_id, EventRow.seq <= up_to, EventRow.kind.in_(kinds))
+        .where(or_(revived.c.seq.is_(None), revived.c.seq < EventRow.seq))
+    )
 
 
 def trials_named(session: Session, trial_ids: set[str]) -> dict[str, TrialRow]:

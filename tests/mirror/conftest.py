@@ -136,6 +136,13 @@ class ExperimentHistory:
         data = {"number": number, "reason": reason, "values": values, "step": 3, **facts}
         self.append(f"trial.{status}", data, trial_id)
 
+    def revive(self, trial_id: str) -> None:
+        """The ended trial runs again, as after a retry or a resumed experiment."""
+        with self._database.read() as session:
+            ended_as = session.get_one(TrialRow, trial_id).status
+        number = self._move(trial_id, "queued")
+        self.append("trial.queued", {"number": number, "reason": "again", "ended_as": ended_as}, trial_id)
+
     def completed_trial(self, number: int, value: float) -> str:
         """Add a trial from start to completion; return its id."""
         trial_id = self.trial(number, lr=0.1)
