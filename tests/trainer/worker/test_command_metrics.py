@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +18,9 @@ from trainer.worker.commands.command_metrics import (
     JsonLinesReader,
     ReportServer,
     StdoutReader,
-    metrics_in,
 )
 from trainer.worker.commands.command_process import open_fifo
+from trainer.worker.commands.line_search import MAX_LINE_BYTES, metrics_in
 
 LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
 EPOCH = re.compile(r"epoch (?P<epoch>\d+)")
@@ -63,7 +64,7 @@ def test_of_a_line_that_a_progress_bar_rewrites_the_last_state_counts() -> None:
     found: list[CommandReport] = []
     output = "".join(f"\repoch 1: {batch}/3 loss={9 - batch}" for batch in range(1, 4)) + "\rsaved\nloss=5 acc=1\r\n"
     with written_to_a_fifo(output.encode()) as stream:
-        reader = StdoutReader(stream, [EPOCH, LOSS], found.append)
+        reader = StdoutReader(stream, [EPOCH, LOSS], found.append, pytest.fail)
         reader.start()
         reader.finish()
     assert [one.metrics for one in found] == [{"epoch": 1, "loss": 6}, {"loss": 5, "acc": 1}]
@@ -72,11 +73,91 @@ def test_of_a_line_that_a_progress_bar_rewrites_the_last_state_counts() -> None:
 def test_the_output_is_passed_on_and_read(capfd: pytest.CaptureFixture[str]) -> None:
     found: list[CommandReport] = []
     with written_to_a_fifo(b"start\nloss=1\r\nloss=2\nloss=3") as stream:
-        reader = StdoutReader(stream, [LOSS], found.append)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
         reader.start()
         reader.finish()
     assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
     assert capfd.readouterr().out == "start\nloss=1\r\nloss=2\nloss=3"
+
+
+@contextmanager
+def reading(
+    patterns: list[re.Pattern[str]], found: list[CommandReport], warned: list[str]
+) -> Iterator[Callable[[str], None]]:
+    """Yield what writes output that is being read."""
+    descriptor, writing = open_fifo()
+    with open(descriptor, "rb", buffering=0) as stream:  # noqa: PTH123 - a descriptor
+        reader = StdoutReader(stream, patterns, found.append, warned.append)
+        reader.start()
+        try:
+            yield lambda text: write_all(writing, text.encode())
+        finally:
+            os.close(writing)
+            reader.finish()
+
+
+def write_all(descriptor: int, output: bytes) -> None:
+    while output:
+        output = output[os.write(descriptor, output) :]
+
+
+def test_the_output_is_in_the_log_before_its_line_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    found, seen = list[CommandReport](), list[str]()
+
+    def is_seen() -> bool:
+        seen.append(capfd.readouterr().out)
+        return "".join(seen) == "\r1/9 loss=3"
+
+    with reading([LOSS], found, []) as write:
+        write("\r1/9 loss=3")
+        until(is_seen, "the unfinished line")
+        assert found == []
+        write("\r2/9 loss=2\n")
+        until(lambda: found, "the report")
+    assert [one.metrics for one in found] == [{"loss": 2}]
+
+
+def test_a_line_that_is_too_long_is_not_searched_and_does_not_stay_in_memory() -> None:
+    found, warned = list[CommandReport](), list[str]()
+    tracemalloc.start()
+    try:
+        with reading([LOSS], found, warned) as write:
+            write("loss=9 ")
+            for _ in range(30):
+                write("x" * 1_000_000)
+            until(lambda: warned, "the warning comes before the line ends")
+            write(" loss=8\nloss=1\n")
+            write("loss=7" + "0" * MAX_LINE_BYTES + "\nloss=2\n")
+            until(lambda: len(found) == 2, "the lines after it")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}]
+    assert warned == ["a line of the output with more than 8192 bytes is not searched for metrics"]
+    assert peak < 10_000_000
+
+
+def test_a_line_that_is_rewritten_without_end_is_searched_and_does_not_stay_in_memory() -> None:
+    """The last state with metrics may be long ago."""
+    found, warned = list[CommandReport](), list[str]()
+    with reading([LOSS], found, warned) as write:
+        for step in range(1000):
+            write(f"\r{step}/1000 loss={step}")
+        for step in range(1000):
+            write(f"\rvalidating {step}/1000")
+        write("\nsaved\n\rloss=5\n")
+    assert [one.metrics for one in found] == [{"loss": 999}, {"loss": 5}]
+    assert warned == []
+
+
+def test_a_state_that_is_too_long_does_not_hide_the_others_of_its_line() -> None:
+    found, warned = list[CommandReport](), list[str]()
+    long = "loss=9" + "x" * 2 * MAX_LINE_BYTES
+    with reading([LOSS], found, warned) as write:
+        for line in (f"loss=1\r{long}\n", f"{long}\rloss=2\n", f"loss=3\r{long}\rsaved\r\n"):
+            write(line)
+    assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
+    assert len(warned) == 1
 
 
 def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -> None:
@@ -174,7 +255,7 @@ def test_the_last_line_that_was_read_says_when_it_was_written(tmp_path: Path) ->
     """A state which the command saves after its line is later than the line, however late the line is read."""
     found, (reading, writing) = list[CommandReport](), open_fifo()
     with open(reading, "rb", buffering=0) as stream:  # noqa: PTH123 - a descriptor
-        reader = StdoutReader(stream, [LOSS], found.append)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
         reader.start()
         for loss in (1, 2):
             before = saved(tmp_path / "before")
@@ -191,7 +272,7 @@ def test_the_last_line_that_was_read_says_when_it_was_written(tmp_path: Path) ->
 def test_a_line_with_another_one_behind_it_gets_no_state() -> None:
     found = list[CommandReport]()
     with written_to_a_fifo(b"loss=1\nloss=2\nloss=3\n") as stream:
-        reader = StdoutReader(stream, [LOSS], found.append)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
         reader.start()
         reader.finish()
     assert [one.line is not None for one in found] == [False, False, True]
@@ -201,7 +282,7 @@ def test_a_line_whose_output_has_gone_on_before_it_was_read_gets_no_state() -> N
     """What follows it may have been written after the next state was saved."""
     found = list[CommandReport]()
     with written_to_a_fifo(b"loss=1\nsaved\n") as stream:
-        reader = StdoutReader(stream, [LOSS], found.append)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
         reader.start()
         reader.finish()
     assert [one.line for one in found] == [None]

@@ -287,7 +287,8 @@ class _Rank:
         """None where the output is not captured: on the other ranks, too."""
         if self._process.stdout is None:
             return []
-        return [StdoutReader(self._process.stdout, [re.compile(one) for one in self._command.stdout], self._put)]
+        patterns = [re.compile(one) for one in self._command.stdout]
+        return [StdoutReader(self._process.stdout, patterns, self._put, logger.warning)]
 
     def _start(self, env: dict[str, str]) -> CommandProcess:
         program = self._command.argv[0]

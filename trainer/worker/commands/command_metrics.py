@@ -12,13 +12,14 @@ import secrets
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from trainer.worker.commands.line_search import LineSearch
 from trainer.worker.commands.snapshot import Line, Snapshot
 
 POLL_SECONDS = 0.1
@@ -46,14 +47,19 @@ Put = Callable[[CommandReport], None]
 
 @dataclass
 class StdoutReader:
-    """Copies the command's standard output, a pipe or FIFO, to the worker's, and finds metrics in its lines."""
+    """Copies the command's standard output, a pipe or FIFO, to the worker's, and finds metrics in its lines.
+
+    `warn` is called once for lines that are too long.
+    """
 
     stream: IO[bytes]
     patterns: Sequence[re.Pattern[str]]
     put: Put
+    warn: Callable[[str], None]
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
+        self._search = LineSearch(self.patterns, self.warn)
         self._first_written_ns = self._written_ns()
 
     def start(self) -> None:
@@ -65,25 +71,21 @@ class StdoutReader:
         self._thread.join()
 
     def _read(self) -> None:
-        begun, is_behind = list[bytes](), self._has_more()
+        is_behind = self._has_more()
         while chunk := os.read(self.stream.fileno(), CHUNK_BYTES):
-            end = chunk.rfind(b"\n") + 1
-            if end:
-                lines = b"".join([*begun, chunk[:end]])
-                begun.clear()
-                self._report(lines, is_behind=is_behind, is_all=end == len(chunk))
-            begun.append(chunk[end:])
+            with contextlib.suppress(OSError):
+                os.write(1, chunk)
+            *ends, begun = chunk.split(b"\n")
+            found = [self._search.end(output) for output in ends]
+            self._search.add(begun)
+            self._report(found, is_behind=is_behind, is_all=not begun)
             is_behind = self._has_more()
-        self._report(b"".join(begun), is_behind=False, is_all=True)
+        self._report([self._search.end(b"")], is_behind=False, is_all=True)
 
-    def _report(self, output: bytes, *, is_behind: bool, is_all: bool) -> None:
+    def _report(self, found: Sequence[dict[str, Any]], *, is_behind: bool, is_all: bool) -> None:
         """`is_all`: the command has begun no further line. `is_behind`: the output has waited to be read."""
-        with contextlib.suppress(OSError):
-            os.write(1, output)
-        lines = output.decode(errors="replace").removesuffix("\n").split("\n")
-        found = [metrics_shown_last(line, self.patterns) for line in lines]
-        is_last = is_all and bool(found[-1])
         reports = [CommandReport(metrics) for metrics in found if metrics]
+        is_last = is_all and bool(found and found[-1])
         if reports and (is_last or not is_behind):
             reports[-1] = replace(reports[-1], line=self._line(is_last=is_last))
         for report in reports:
@@ -108,33 +110,6 @@ class StdoutReader:
         poll = select.poll()
         poll.register(self.stream, select.POLLIN)
         return any(event & select.POLLIN for _, event in poll.poll(seconds * 1000))
-
-
-def metrics_shown_last(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    """Return the metrics of the line, or of the last state with any if a progress bar rewrites it."""
-    states = reversed(line.rstrip("\r\n").split("\r"))
-    return next((metrics for state in states if (metrics := metrics_in(state, patterns))), {})
-
-
-def metrics_in(line: str, patterns: Sequence[re.Pattern[str]]) -> dict[str, Any]:
-    """Return what all patterns find in the line. The groups `name` and `value` give all pairs of the line."""
-    groups = (group for pattern in patterns for group in _groups_in(line, pattern))
-    return {name: _number(text) for name, text in groups if name is not None and text is not None}
-
-
-def _groups_in(line: str, pattern: re.Pattern[str]) -> Iterable[tuple[str | None, str | None]]:
-    if {"name", "value"} <= pattern.groupindex.keys():
-        return [(match["name"], match["value"]) for match in pattern.finditer(line)]
-    match = pattern.search(line)
-    return match.groupdict().items() if match else ()
-
-
-def _number(text: str) -> float | str:
-    """Return the number that the text is, or else the text."""
-    for number in (int, float):
-        with contextlib.suppress(ValueError):
-            return number(text.replace("_", "?"))  # Python reads 1_0 as 10
-    return text
 
 
 KNOWN_BYTES = 100
