@@ -72,6 +72,13 @@ def test_a_program_of_the_package_reports_by_its_output(service: FakeService, ad
     assert "step=2 loss=0.5" in service.log(trial)
 
 
+def test_its_log_warns_of_a_line_that_is_too_long_to_be_searched(service: FakeService, add_command: AddCommand) -> None:
+    trial = add_command("for n in 1 2; do printf '%20000s' loss=$n; echo; done; echo step=1 loss=0.5")
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    assert [report.metrics for report in service.reports[trial]] == [{"step": 1, "loss": 0.5}]
+    assert service.log(trial).count("with more than 8192 bytes is not searched for metrics") == 1
+
+
 def test_all_ranks_run_it_and_can_meet(service: FakeService, add_command: AddCommand, record: Path) -> None:
     """As with torchrun's variables; only rank 0 reports, and the others take part."""
     program = f"""
@@ -191,6 +198,35 @@ def test_the_checkpoint_directory_is_saved_with_each_report_and_restored(
     resumed = add_command(script, resume={"uri": saved[1], "step": 2})
     assert service.finished(resumed).outcome == Outcome.COMPLETED
     assert steps_of(service, resumed) == [3]
+
+
+CALL = (
+    """curl -fsS "$PACELINE_REPORT_URL" -H "Authorization: Bearer $PACELINE_LEASE" -d '{"metrics": {"step": '$n'}}'"""
+)
+
+
+def test_all_ranks_save_and_resume_their_own_files(
+    service: FakeService, add_command: AddCommand, tmp_path: Path
+) -> None:
+    """They wait for each other before a report and after it. In a resume, each directory begins with all files."""
+    script = f"""
+meet() {{ touch {tmp_path}/$n.$1.$RANK; until [ -e {tmp_path}/$n.$1.$((1-RANK)) ]; do sleep 0.01; done; }}
+for n in {{params.steps}}; do
+    echo $n > "$PACELINE_CHECKPOINT_DIR/new"
+    mv "$PACELINE_CHECKPOINT_DIR/new" "$PACELINE_CHECKPOINT_DIR/state-$RANK"
+    meet saved; [ $RANK = 1 ] || {CALL} || exit 1; meet reported
+done
+"""
+    saved: list[str] = []
+    for attempt in range(3):
+        resume = {"resume": {"uri": saved[-1], "step": 2 * attempt}} if saved else {}
+        params = {"steps": f"{2 * attempt + 1} {2 * attempt + 2}"}
+        trial = add_command(script, params=params, workers=2, keep_checkpoints=3, **resume)
+        finish = service.finished(trial)
+        assert finish.outcome == Outcome.COMPLETED, (finish.error, service.log(trial))
+        saved += [report.checkpoint for report in service.reports[trial] if report.checkpoint]
+    found = [{path.name: path.read_text() for path in Path(uri).iterdir()} for uri in saved]
+    assert found == [{f"state-{rank}": f"{step}\n" for rank in (0, 1)} for step in range(1, 7)]
 
 
 SAVING = """

@@ -44,6 +44,10 @@ class WorkerMessageHandlers:
         attempt = self._attempt_of(run)
         return await attempt.report(report, times, files, validation) if attempt is not None else "stop"
 
+    async def all_gather(self, run: str, number: int, rank: int, world_size: int, value: Any) -> list[Any]:
+        attempt = self._attempt_of(run)
+        return await attempt.all_gather(number, rank, world_size, value) if attempt is not None else []
+
     async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
         attempt = self._attempt_of(run)
         return await attempt.validated(seconds if waits else 0) if attempt is not None else {}

@@ -140,6 +140,7 @@ class RankSession:
         self._masker = Masker(self._secrets.values())
         self._working_directory: WorkingDirectory | None = None
         self._scratch = ScratchFolder()
+        self._gather_count = 0
         self._gpus = visible_gpus()
         self._shards = DatasetShards()
         # A command trains on while its reports are stored.
@@ -264,8 +265,15 @@ class RankSession:
             used = WorkingDirectory(Path(directory), self.folder, ranks_of_node(), job.event_files)
             self._working_directory = used
         if job.command is not None:
-            return partial(run_command, Command(**job.command), self._scratch.new_directory())
+            return partial(run_command, Command(**job.command), self._scratch.new_directory(), self._all_gather)
         return find_function(job.entrypoint or "", self.folder)
+
+    def _all_gather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, each of which has to call this as often; none when the attempt is over."""
+        number, self._gather_count = self._gather_count, self._gather_count + 1
+        answer = self.job.slot.all_gather.remote(self.job.run, number, self.rank, self.world_size, value)
+        values: list[Any] = ray.get(answer)
+        return values
 
     def _leave_folders(self) -> str | None:
         """Returns why the process cannot be used again, or None. The outcome of the trial does not depend on it."""

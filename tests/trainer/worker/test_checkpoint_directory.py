@@ -14,14 +14,9 @@ from trainer.worker.commands.snapshot import Later, Line, Snapshot, Unchanged
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
 
-def test_it_is_saved_while_the_command_replaces_and_removes_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray.train  # noqa: PLC0415 - heavy
-
+def test_it_is_saved_while_the_command_replaces_and_removes_files(tmp_path: Path) -> None:
     from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
 
-    monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
     directory, stop, has_begun = CheckpointDirectory(tmp_path), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -45,12 +40,9 @@ def test_it_is_saved_while_the_command_replaces_and_removes_files(
     assert steps == sorted(steps)
 
 
-def test_it_is_saved_while_the_command_replaces_whole_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import ray.train  # noqa: PLC0415 - heavy
-
+def test_it_is_saved_while_the_command_replaces_whole_folders(tmp_path: Path) -> None:
     from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
 
-    monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
     (tmp_path / "state").touch()
     directory, stop = CheckpointDirectory(tmp_path), threading.Event()
 
@@ -94,11 +86,8 @@ class Saving:
 
 @pytest.fixture
 def saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Saving:
-    import ray.train  # noqa: PLC0415 - heavy
-
     from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
 
-    monkeypatch.setattr(ray.train, "get_checkpoint", lambda: None)
     set_constant(monkeypatch, CheckpointDirectory._has_no_room_for, "MAX_WAITING_BYTES", 100)
     return Saving(tmp_path)
 

@@ -13,6 +13,7 @@ from trainer.process_log.context import log_context
 from trainer.ray_train.runners import Runner
 from trainer.resources import describe_workers
 from trainer.slot.assignment import Assignment
+from trainer.slot.attempt.all_gather import AllGather
 from trainer.slot.attempt.attempt_clock import AttemptClock
 from trainer.slot.attempt.attempt_state import (
     Abandoned,
@@ -62,8 +63,8 @@ class Attempt:
     `start_validation(uri, fn_kwargs, log_offset)` starts the validation of a checkpoint.
 
     Orders to end come from several threads and go through `state`, which serializes them. What workers report comes in
-    the slot's event loop, to which `barrier` belongs, with the reports and their answers. The slot's own thread
-    concludes the attempt.
+    the slot's event loop, to which `barrier`, with the reports and their answers, and `all_gather` belong. The slot's
+    own thread concludes the attempt.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Attempt:
         release, note = self.delivery.reports.release, self._note_not_validated
         self.validations = Validations(assignment.trainer.validation, self._validate, release, note)
         self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
+        self.all_gather = AllGather()
         self._deciding_sequence: int | None = None
         self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self.end_now)
         kill = partial(self.end_now, Killed())
@@ -394,3 +396,4 @@ class Attempt:
         self.delivery.close()
         self.validations.cancel()
         self._time_limits.cancel_all()
+        self._loop.call_soon_threadsafe(self.all_gather.close)

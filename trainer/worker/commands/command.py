@@ -24,11 +24,12 @@ from ray.train import Checkpoint
 from ray.train.collective import broadcast_from_rank_zero
 
 from trainer.worker.commands.checkpoint_directory import CheckpointDirectory
+from trainer.worker.commands.checkpoint_parts import AllGather, CheckpointParts
 from trainer.worker.commands.command_metrics import CommandReport, JsonLinesReader, ReportServer, StdoutReader
 from trainer.worker.commands.command_output import CommandOutput
 from trainer.worker.commands.command_process import CommandProcess, end_of
 from trainer.worker.commands.master_port import find_master_port
-from trainer.worker.commands.snapshot import Later, Snapshot, Unchanged
+from trainer.worker.commands.snapshot import Later, Snapshot
 from trainer.worker.failures import CommandFailed
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import StopTraining
@@ -76,12 +77,14 @@ class Shared:
 Message = CommandReport | Exited | Shared
 
 
-def run_command(command: Command, directory: Path, config: dict[str, Any]) -> None:
-    """Run this rank's part, whose command saves in `directory`.
+def run_command(command: Command, directory: Path, all_gather: AllGather, config: dict[str, Any]) -> None:
+    """Run this rank's part, whose command saves in `directory`. It begins with the checkpoint to resume from.
 
     Raises StopTraining, CommandFailed, BadEntrypoint, and MemoryError for a kernel's kill.
     """
-    with _Rank(command, config, CheckpointDirectory(directory)) as rank:
+    if (checkpoint := ray.train.get_checkpoint()) is not None:
+        checkpoint.to_directory(str(directory))
+    with _Rank(command, config, directory, all_gather) as rank:
         rank.run()
 
 
@@ -138,10 +141,12 @@ def _answer(message: Message, decision: str) -> None:
 class _Rank:
     """One rank: its process, the threads around it, and the reports that all ranks make together."""
 
-    def __init__(self, command: Command, config: dict[str, Any], checkpoints: CheckpointDirectory) -> None:
-        self._command, self._config, self._checkpoints = command, config, checkpoints
+    def __init__(self, command: Command, config: dict[str, Any], directory: Path, all_gather: AllGather) -> None:
+        self._command, self._config, self._directory = command, config, directory
         context = ray.train.get_context()
         self._rank, self._world_size = context.get_world_rank(), context.get_world_size()
+        self._checkpoints = CheckpointDirectory(directory)
+        self._parts = CheckpointParts(directory, self._rank, all_gather)
         self._inbox = _Inbox()
         self._output = CommandOutput()
         self._saves_with_others = self._world_size > 1
@@ -219,29 +224,37 @@ class _Rank:
 
     def _report_first(self, report: CommandReport) -> None:
         """Report as rank 0."""
+        if self._saves_with_others:
+            self._report_with_others(report)
+            return
         with contextlib.ExitStack() as cleanup:
-            saves, checkpoint = self._checkpoint_of(report, cleanup)
-            self._share(SAVE if saves else REPORT)
-            self._report(report, checkpoint)
+            self._report(report, self._checkpoint_of(report, cleanup))
+
+    def _report_with_others(self, report: CommandReport) -> None:
+        """A report behind which others wait has no checkpoint. A command waits for the answer to its call."""
+        is_late = report.decision is None and (report.line is None or self._inbox.has_report())
+        with contextlib.nullcontext(Later()) if is_late else self._parts.snapshot(report.line) as snapshot:
+            self._share(REPORT if isinstance(snapshot, Later) else SAVE)
+            self._report_part(report, snapshot)
 
     def _report_too(self, *, saves: bool) -> None:
         """Take part in rank 0's report."""
-        with self._checkpoints.changed() if saves else contextlib.nullcontext() as checkpoint:
-            self._report(CommandReport({}), checkpoint)
+        with self._parts.snapshot() if saves else contextlib.nullcontext(Later()) as snapshot:
+            self._report_part(CommandReport({}), snapshot)
 
-    def _checkpoint_of(self, report: CommandReport, cleanup: contextlib.ExitStack) -> tuple[bool, Checkpoint | None]:
-        """Whether the other ranks are to save, and what this one saves. A command waits for the answer to its call."""
+    def _report_part(self, report: CommandReport, snapshot: Snapshot | Later) -> None:
+        part = contextlib.nullcontext() if isinstance(snapshot, Later) else self._parts.part(snapshot)
+        with part as checkpoint:
+            self._report(report, checkpoint)
+
+    def _checkpoint_of(self, report: CommandReport, cleanup: contextlib.ExitStack) -> Checkpoint | None:
+        """What a lone rank saves."""
         if report.decision is not None:
-            return True, cleanup.enter_context(self._checkpoints.changed())
-        taken: Snapshot | Unchanged | Later = report.snapshot or Later()
-        if self._saves_with_others and report.line is not None and not self._inbox.has_report():
-            taken = self._checkpoints.take(report.line)
-        if isinstance(taken, Later):
-            return False, None
-        if isinstance(taken, Unchanged):
-            return True, None
-        cleanup.callback(self._checkpoints.release, taken)
-        return True, Checkpoint.from_directory(str(taken.path)) if taken.is_intact() else None
+            return cleanup.enter_context(self._checkpoints.changed())
+        if report.snapshot is None:
+            return None
+        cleanup.callback(self._checkpoints.release, report.snapshot)
+        return Checkpoint.from_directory(str(report.snapshot.path)) if report.snapshot.is_intact() else None
 
     def _report(self, report: CommandReport, checkpoint: Checkpoint | None) -> None:
         try:
@@ -320,7 +333,7 @@ class _Rank:
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "PACELINE_PARAMS": json.dumps(self._command.params),
             "PACELINE_CONFIG": json.dumps(self._config),
-            "PACELINE_CHECKPOINT_DIR": str(self._checkpoints.path),
+            "PACELINE_CHECKPOINT_DIR": str(self._directory),
             "PYTHONUNBUFFERED": "1",  # a line that waits in a buffer is a report that comes late
         }
 

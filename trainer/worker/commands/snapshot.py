@@ -28,14 +28,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Links to the files as they were when the line was written."""
+    """Links to the files as they were when the line was written. `at_ns` is None if the command waits meanwhile."""
 
     path: Path
-    at_ns: int
+    at_ns: int | None
 
     def is_intact(self) -> bool:
         """Whether the command has not written into one of the files since, instead of replacing it."""
-        return all(modified <= self.at_ns for _, _, modified in files_in(self.path))
+        return self.at_ns is None or all(modified <= self.at_ns for _, _, modified in files_in(self.path))
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,15 @@ def files_in(directory: Path) -> State:
                 if stat.S_ISREG(status.st_mode):
                     found.add((path.relative_to(directory), status.st_size, status.st_mtime_ns))
     return found
+
+
+def belongs(links: Path, line: Line, directory: Path) -> bool:
+    """Whether the linked files of the directory are the state that the command had saved when it wrote the line."""
+    linked = files_in(links)
+    newest = max((modified for _, _, modified in linked), default=0)
+    if newest > line.at_ns:
+        return False
+    if newest < line.at_ns and line.is_certain:
+        return True
+    # The clock ticks every few milliseconds: a file of the line's tick may be of before the line or of after it.
+    return line.is_quiet() and files_in(directory) == linked
