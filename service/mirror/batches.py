@@ -58,9 +58,9 @@ def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Bat
         return None
     events, is_revision = _without_mixed_revivals(events)
     if is_revision:
-        best = _results_before(session, experiment, events[-1].seq)
+        best = _results_up_to(session, experiment, events[-1].seq)
     else:
-        best = known.at(experiment_id, cursor) or _results_before(session, experiment, cursor)
+        best = known.at(experiment_id, cursor) or _results_up_to(session, experiment, cursor)
         known.keep(experiment_id, cursor, best)
     trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best.values}
     given = ProjectionInput(
@@ -90,17 +90,17 @@ def _without_mixed_revivals(events: Sequence[EventRow]) -> tuple[Sequence[EventR
     return events[: next(ends, len(events))], True
 
 
-def _results_before(session: Session, experiment: ExperimentRow, cursor: int) -> BestSoFar:
+def _results_up_to(session: Session, experiment: ExperimentRow, cursor: int) -> BestSoFar:
     """Return the results of the events up to the cursor, as after a start: reading all of them may take long."""
     lift_statement_timeout(session.connection())
     return BestSoFar(
         mirrors.count_events(session, experiment.id, cursor, tuple(TRIAL_ENDS)),
-        _best_values_before(session, experiment, cursor),
-        _front_before(session, experiment, cursor),
+        _best_values_up_to(session, experiment, cursor),
+        _front_up_to(session, experiment, cursor),
     )
 
 
-def _front_before(session: Session, experiment: ExperimentRow, cursor: int) -> ParetoFront | None:
+def _front_up_to(session: Session, experiment: ExperimentRow, cursor: int) -> ParetoFront | None:
     front = ParetoFront.of(experiment)
     if front is not None:
         for end in mirrors.ends_up_to(session, experiment.id, cursor, CONTENDING_ENDS):
@@ -108,7 +108,7 @@ def _front_before(session: Session, experiment: ExperimentRow, cursor: int) -> P
     return front
 
 
-def _best_values_before(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[BestValue, ...]:
+def _best_values_up_to(session: Session, experiment: ExperimentRow, cursor: int) -> tuple[BestValue, ...]:
     ends = [
         mirrors.best_end(session, experiment.id, cursor, CONTENDING_ENDS, one.position, maximize=one.maximize)
         for one in objectives_of(experiment)
