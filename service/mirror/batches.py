@@ -53,10 +53,10 @@ def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Bat
     """Return None when there are no new events, or the experiment was deleted."""
     experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
     cursor = mirror.cursor if mirror else 0
-    events = mirrors.events_to_mirror(session, experiment_id, cursor, MAX_EVENTS, MAX_POINTS)
-    if experiment is None or not events:
+    waiting = mirrors.events_to_mirror(session, experiment_id, cursor, MAX_EVENTS, MAX_POINTS)
+    if experiment is None or not waiting:
         return None
-    events, is_revision = _without_mixed_revivals(events)
+    events, is_revision = _without_mixed_revivals(waiting)
     if is_revision:
         best = _results_up_to(session, experiment, events[-1].seq)
     else:

@@ -142,7 +142,7 @@ def ends_up_to(session: Session, experiment_id: str, up_to: int, kinds: Sequence
     return list(session.scalars(_standing_ends(experiment_id, up_to, kinds).order_by(EventRow.seq)))
 
 
-def _standing_ends(experiment_id: str, up_to: int, kinds: Sequence[str]) -> Select[tuple[EventRow]]:
+def _standing_ends(experiment_id: str, up_to: int, kinds: Sequence[str]) -> Select[EventRow]:
     """Ends of trials that do not run again after them."""
     queued = aliased(EventRow)
     revived = (
