@@ -1,43 +1,18 @@
-"""Which resources of an agent's nodes are reserved for a worker group, so that they accumulate until it fits. Pure.
+"""What other groups may use of nodes on which resources are reserved for a worker group. Pure.
 
 What keeps this free of starvation: the group's workers are planned where the least is missing, first on what is free.
 Nothing that another group may take makes more missing there, and what ends there makes less missing. So the planned
 nodes change only for ones that are nearer to the goal, and once all that runs on them has ended, the group fits.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from service.domain.group_fit import could_fit
-from trainer.wire import Bundle, Node, Room, WorkerGroup, selects
+from trainer.wire import Node, Reservation, Room, WorkerGroup, selects
 
 Resources = Mapping[str, float]
 
 NOTHING: Resources = {}
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """`reserved` has a part of each node, in their order; `missing` is what still has to be freed there.
-
-    `missing` counts workers: half of what a worker needs is 0.5.
-    """
-
-    reserved: Sequence[Resources]
-    missing: float
-
-
-def reserve(group: WorkerGroup, nodes: Sequence[Node]) -> Reservation | None:
-    """Plan the smallest group that may start; None if it would not fit even on empty nodes.
-
-    Ray places the workers later, so this is an estimate. If selectors make it hard to find a plan although there is
-    one, everything is reserved.
-    """
-    if not could_fit(group, nodes):
-        return None
-    plans = (plan for eligible in _eligible(group, nodes) if (plan := _plan(group, nodes, eligible)) is not None)
-    everything = Reservation([node.total for node in nodes], float(group.min_workers))
-    return min(plans, key=lambda plan: plan.missing, default=everything)
 
 
 def fits_beside(group: WorkerGroup, nodes: Sequence[Node], reservation: Reservation) -> bool:
@@ -59,67 +34,6 @@ def needs_more(group: WorkerGroup, than: WorkerGroup) -> bool:
     """Whether what one group of the other kind frees may be too little for it."""
     freed = needs_of(than)
     return any(amount > freed.get(name, 0.0) for name, amount in needs_of(group).items())
-
-
-def _eligible(group: WorkerGroup, nodes: Sequence[Node]) -> Iterator[Sequence[int]]:
-    """The nodes that the workers may use together: each alone if all must be on one."""
-    if group.strategy == "STRICT_PACK":
-        yield from ([index] for index in range(len(nodes)))
-    else:
-        yield range(len(nodes))
-
-
-def _plan(group: WorkerGroup, nodes: Sequence[Node], eligible: Sequence[int]) -> Reservation | None:
-    """Place the workers, and the validation on any node; those with the fewest possible nodes first."""
-    wanted = [(bundle, eligible) for bundle in group.bundles(group.min_workers)]
-    if group.validation is not None:
-        wanted.append((group.validation, range(len(nodes))))
-    choices = [
-        (bundle, [index for index in among if bundle.fits(nodes[index].total, nodes[index].labels)])
-        for bundle, among in wanted
-    ]
-    plan, missing, used = _Plan(nodes), 0.0, set[int]()
-    for bundle, indexes in sorted(choices, key=lambda choice: len(choice[1])):
-        is_worker = bundle is not group.validation
-        open_to = [
-            index for index in indexes if not (is_worker and group.strategy == "STRICT_SPREAD" and index in used)
-        ]
-        chosen = plan.place(bundle, open_to)
-        if chosen is None:
-            return None
-        index, lacks = chosen
-        missing += lacks
-        if is_worker:
-            used.add(index)
-    return Reservation(plan.reserved, missing)
-
-
-class _Plan:
-    """What is planned on each node, and what is left of it: of its total, and of what is free now."""
-
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self.reserved: list[dict[str, float]] = [{} for _ in nodes]
-        self._total = [dict(node.total) for node in nodes]
-        self._free = [dict(node.free) for node in nodes]
-
-    def place(self, bundle: Bundle, among: Iterable[int]) -> tuple[int, float] | None:
-        """Place it where the least is missing, on the first of equal nodes. Returns the node and what is missing."""
-        possible = [index for index in among if Bundle(bundle.resources, {}).fits(self._total[index], {})]
-        if not possible:
-            return None
-        best = min(possible, key=lambda index: (self._missing(bundle, index), index))
-        missing = self._missing(bundle, best)
-        for name, amount in bundle.resources.items():
-            self._total[best][name] = self._total[best].get(name, 0.0) - amount
-            self._free[best][name] = self._free[best].get(name, 0.0) - amount
-            self.reserved[best][name] = self.reserved[best].get(name, 0.0) + amount
-        return best, missing
-
-    def _missing(self, bundle: Bundle, index: int) -> float:
-        """The share that is missing of the resource of which the largest share is."""
-        free = self._free[index]
-        shares = (1 - max(0.0, free.get(name, 0.0)) / amount for name, amount in bundle.resources.items())
-        return max(0.0, *shares, 0.0)
 
 
 def _room_beside(group: WorkerGroup, node: Node, reserved: Resources) -> Room | None:

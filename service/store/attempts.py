@@ -109,7 +109,7 @@ def _is_expired(now: datetime) -> ColumnElement[bool]:
 
 
 def worker_count(group: "AttemptRow | RunningGroups", scaling: Scaling) -> int:
-    """Of an elastic group, the workers that it got."""
+    """Of an elastic group, the workers that it got; until it has told that, as many as it needs."""
     return group.world_size or scaling.num_workers
 
 

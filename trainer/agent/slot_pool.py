@@ -23,6 +23,7 @@ from trainer.agent.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train.cluster_state import node_labels, orphaned_placement_groups, remove_group
 from trainer.ray_train.processes.worker_start import forked_runtime_env
+from trainer.reservation import rest_beside
 from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
 
 logger = logging.getLogger(__name__)
@@ -280,7 +281,7 @@ class SlotPool:
         }
 
     def _unclaimed(self, groups: PlacementGroups) -> NodeResources:
-        """What is free at Ray, less what slots that have just started are about to reserve."""
+        """What is free at Ray, less what slots are about to reserve, or accumulate while their groups do not fit."""
         free = self._without_drained(free_resources())
         waiting = [
             slot for slot in self.slots.values() if slot.may_await_resources and groups.of(slot.placement_group) is None
@@ -288,7 +289,10 @@ class SlotPool:
         labels = node_labels() if waiting else {}
         for slot in waiting:
             placement = find_largest_placement(slot.scaling or {}, free, labels)
-            free = placement.free if placement else free
+            if placement is not None:
+                free = placement.free
+            else:
+                free = rest_beside(WorkerGroup.of(slot.scaling or {}), free, total_resources(), labels)
         return free
 
     def should_wait(self, assignment: dict[str, Any], since: float) -> bool:

@@ -8,6 +8,7 @@ import it. Times are UTC; durations are seconds.
 from trainer.command_template import Placeholder, placeholders
 from trainer.node_labels import selector_text, selects
 from trainer.package_files import REQUIREMENTS_FILE, is_in_package, requirements_in
+from trainer.reservation import Reservation, reserve
 from trainer.resources import Bundle, Room, WorkerGroup, describe_labels
 from trainer.storable_values import is_storable_text, storable_float, storable_text
 from trainer.wire.agent import (
@@ -106,6 +107,7 @@ __all__ = [
     "RankError",
     "Report",
     "Reports",
+    "Reservation",
     "Room",
     "RuntimeEnv",
     "Scaling",
@@ -126,6 +128,7 @@ __all__ = [
     "is_storable_text",
     "placeholders",
     "requirements_in",
+    "reserve",
     "selector_text",
     "selects",
     "storable_float",

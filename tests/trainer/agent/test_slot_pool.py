@@ -13,6 +13,8 @@ from trainer.client.addresses import ServiceAddresses
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 SINCE = 10.0
+NOTHING_YET: Any = SimpleNamespace(of=lambda _group: None)
+"""No placement group has been created."""
 STARTING = {
     "given_count": 1,
     "trial": "t-1",
@@ -150,5 +152,20 @@ def test_what_an_elastic_group_is_about_to_take_is_not_offered(monkeypatch: pyte
     monkeypatch.setattr(slot_pool, "node_labels", dict)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     pool.slots = {"starts": pooled(scaling={"num_workers": 1, "max_workers": 6})}
-    nothing_yet: Any = SimpleNamespace(of=lambda _group: None)
-    assert pool._unclaimed(nothing_yet) == {"a": {"CPU": 2.0}}
+    assert pool._unclaimed(NOTHING_YET) == {"a": {"CPU": 2.0}}
+
+
+def test_what_is_freed_is_not_offered_while_a_group_that_does_not_fit_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    total = {"gpus": {"CPU": 4.0, "GPU": 4.0}, "cpus": {"CPU": 4.0}}
+    free = {"gpus": {"CPU": 3.0, "GPU": 4.0}, "cpus": {"CPU": 2.0}}
+    monkeypatch.setattr(slot_pool, "free_resources", lambda: free)
+    monkeypatch.setattr(slot_pool, "total_resources", lambda: total)
+    monkeypatch.setattr(slot_pool, "node_labels", dict)
+    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
+    waits = {"num_workers": 4, "resources_per_worker": {"CPU": 1, "GPU": 1}}
+    pool.slots = {"waits": pooled(scaling=waits)}
+    assert pool._unclaimed(NOTHING_YET) == {"gpus": {"CPU": 0.0, "GPU": 0.0}, "cpus": {"CPU": 2.0}}
+    pool.slots = {"never fits": pooled(scaling={**waits, "num_workers": 5})}
+    assert pool._unclaimed(NOTHING_YET) == free

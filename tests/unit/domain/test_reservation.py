@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.group_fit import could_fit, fits_now
-from service.domain.reservation import fits_beside, reserve
+from service.domain.reservation import fits_beside
 from tests.conftest import examples
-from trainer.wire import Node, Scaling, Validation, WorkerGroup
+from trainer.wire import Node, Scaling, Validation, WorkerGroup, reserve
 
 STRATEGIES = ["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 ZONES = ["a", "b"]

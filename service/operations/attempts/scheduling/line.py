@@ -109,9 +109,11 @@ def _shares(session: Session, running: Collection[RunningGroups], agents: Iterab
     return {id_: _dominant(amounts, totals) for id_, amounts in held.items()}
 
 
-def held_by(running: RunningGroups, trainer: Trainer) -> dict[str, float]:
-    """What the workers of these groups reserve."""
-    workers = running.attempts * worker_count(running, trainer.scaling)
+def held_by(running: RunningGroups, trainer: Trainer, *, at_most: bool = False) -> dict[str, float]:
+    """What the workers of these groups reserve. `at_most`: a group that has not told its size counts as its largest."""
+    is_unknown = at_most and running.world_size is None
+    count = trainer.group.max_workers if is_unknown else worker_count(running, trainer.scaling)
+    workers = running.attempts * count
     return {name: amount * workers for name, amount in trainer.scaling.worker.items()}
 
 

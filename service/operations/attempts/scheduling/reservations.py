@@ -13,7 +13,7 @@ from itertools import islice
 from sqlalchemy.orm import Session
 
 from service.domain.group_fit import fits_now
-from service.domain.reservation import Reservation, Resources, fits_beside, needs_of, reserve
+from service.domain.reservation import Resources, fits_beside, needs_of
 from service.operations.attempts.scheduling.line import Contender, contenders, held_by, line
 from service.runtime.caches.experiment_caches import trainers_of
 from service.runtime.context import Context
@@ -21,7 +21,7 @@ from service.store.agents import connected_agents, nodes_of
 from service.store.attempts import RunningGroups, ended_groups, running_groups
 from service.store.experiments import startable_experiments
 from service.store.sql.database import database_now
-from trainer.wire import Node, WorkerGroup
+from trainer.wire import Node, Reservation, WorkerGroup, reserve
 
 MAX_WAITING = 5
 """For so many experiments at most resources are reserved at a time: planning a large group takes milliseconds."""
@@ -34,7 +34,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Held:
-    """What trials of one experiment hold on a cluster.
+    """What trials of one experiment hold on a cluster, at most: an elastic group that starts has not told its size.
 
     `priority` is that of the experiment, whose next trials get what these free; None if it starts no more of them.
     """
@@ -176,7 +176,7 @@ def _held_on(
         if trainer is None or trainer.datasets or trainer.validation:
             held[one.holder] = None
         elif known is not None:
-            known.append(Held(one.experiment_id, priority, held_by(one, trainer)))
+            known.append(Held(one.experiment_id, priority, held_by(one, trainer, at_most=True)))
     return held
 
 
