@@ -4,14 +4,21 @@ from typing import Any
 
 import ray
 from ray._private import state as ray_state  # the modules: their objects cannot travel to a slot by value
-from ray.core.generated import gcs_pb2
+from ray.core.generated import common_pb2, gcs_pb2
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
+
+from trainer.resources import WorkerGroup
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
     """What is unreserved on each node, by node id and resource name."""
     found: dict[str, dict[str, float]] = ray_state.available_resources_per_node()
     return found
+
+
+def total_resources_per_node() -> dict[str, dict[str, float]]:
+    """All that each living node has, by node id and resource name."""
+    return {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
 
 
 def node_labels() -> dict[str, dict[str, str]]:
@@ -21,7 +28,7 @@ def node_labels() -> dict[str, dict[str, str]]:
 
 def unreserved_resources() -> dict[str, dict[str, float]]:
     """What each living node has beside the placement groups on it, by node id, in use or not."""
-    free = {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+    free = total_resources_per_node()
     for group in placement_group_table().values():
         if group["state"] == "CREATED":
             for index, bundle in group["bundles"].items():
@@ -57,6 +64,29 @@ def orphaned_placement_groups() -> list[str]:
         and group.creator_actor_dead
         and not ray.ActorID(group.creator_actor_id).is_nil()
     ]
+
+
+def pending_groups(own: Any | None) -> list[WorkerGroup]:
+    """The worker groups of this namespace that wait for resources, but not that of the placement group `own`.
+
+    The bundles of each are alike, except for their labels.
+    """
+    namespace = ray.get_runtime_context().namespace
+    found = (group for group in _placement_groups() if group.state == group.PENDING and group.bundles)
+    others = (group for group in found if own is None or group.placement_group_id != own.id.binary())
+    return [_worker_group(group) for group in others if group.ray_namespace == namespace]
+
+
+def _worker_group(group: Any) -> WorkerGroup:
+    count = len(group.bundles)
+    return WorkerGroup(
+        min_workers=count,
+        max_workers=count,
+        is_elastic=False,
+        worker=dict(group.bundles[0].unit_resources),
+        strategy=common_pb2.PlacementStrategy.Name(group.strategy),
+        selectors=[dict(bundle.label_selector) for bundle in group.bundles],
+    )
 
 
 def remove_group(group: str) -> None:

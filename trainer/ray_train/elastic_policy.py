@@ -13,7 +13,15 @@ from typing import Any
 
 from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, NoopDecision, ResizeDecision
 
-from trainer.ray_train.cluster_state import available_resources_per_node, drain_deadlines, node_labels, reserved_by
+from trainer.ray_train.cluster_state import (
+    available_resources_per_node,
+    drain_deadlines,
+    node_labels,
+    pending_groups,
+    reserved_by,
+    total_resources_per_node,
+)
+from trainer.reservation import rest_beside
 from trainer.resources import Room, WorkerGroup, release
 
 
@@ -33,12 +41,18 @@ class Elasticity:
     on_resize_possible: Callable[[int], None]
 
     def size(self, placement_group: Any | None) -> int:
-        """How many workers there can be, with what the placement group holds."""
+        """How many workers there can be, with what the placement group holds.
+
+        Without what other groups wait for: one that needs many workers would never start if each that is freed were
+        taken by an elastic group.
+        """
         gone = self.lost_nodes | drain_deadlines().keys()
         free = {node: dict(has) for node, has in available_resources_per_node().items() if node not in gone}
         for node, bundle in reserved_by(placement_group):
             release(free, node, bundle)
         labels = node_labels()
+        for waiting in pending_groups(placement_group):
+            free = rest_beside(waiting, free, total_resources_per_node(), labels)
         return self.workers.size_on([Room(has, labels.get(node, {})) for node, has in free.items()])
 
     def is_whole(self, placement_group: Any) -> bool:

@@ -16,10 +16,14 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes se
 
 
 class Cluster:
-    """What Ray says: free resources by node, what the group's placement group holds, which nodes are drained."""
+    """What Ray says: free resources by node, what the group's placement group holds, which nodes are drained.
+
+    `waiting`: the groups of other trials that wait for their resources, of which the nodes have `total`.
+    """
 
     def __init__(self, free: dict[str, Resources], held: list[tuple[str, Resources]] | None = None) -> None:
         self.free, self.held, self.drained = free, held or [], dict[str, int]()
+        self.total, self.waiting = free, list[WorkerGroup]()
         self.promised: dict[str, Resources] = {"all": {"CPU": 100.0}}
         self.offers: list[int] = []
 
@@ -35,6 +39,8 @@ class Cluster:
         set_constant(monkeypatch, size, "node_labels", dict)
         set_constant(monkeypatch, size, "drain_deadlines", lambda: self.drained)
         set_constant(monkeypatch, size, "reserved_by", lambda _group: self.held)
+        set_constant(monkeypatch, size, "pending_groups", lambda _own: self.waiting)
+        set_constant(monkeypatch, size, "total_resources_per_node", lambda: self.total)
         config = ScalingConfig(num_workers=(2, 4), elastic_resize_monitor_interval_s=1)
         workers = WorkerGroup.of({"num_workers": 2, "max_workers": 4})
         elasticity = elastic_policy.Elasticity(workers, frozenset(lost), self.offers.append)
@@ -73,6 +79,15 @@ def test_what_its_placement_group_holds_is_free_for_it_but_not_on_nodes_that_are
     assert started(cluster.policy(monkeypatch, "b")) == 2, "b no longer answers"
     cluster.drained = {"a": 0}
     assert started(cluster.policy(monkeypatch)) is None
+
+
+def test_it_takes_nothing_of_what_another_trial_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({"a": {"CPU": 4.0}, "b": {"CPU": 1.0}})
+    cluster.total = {"a": {"CPU": 8.0}, "b": {"CPU": 4.0}}
+    cluster.waiting = [WorkerGroup.of({"num_workers": 6, "placement_strategy": "STRICT_PACK"})]
+    assert started(cluster.policy(monkeypatch)) is None
+    cluster.waiting = [WorkerGroup.of({"num_workers": 9, "placement_strategy": "STRICT_PACK"})]
+    assert started(cluster.policy(monkeypatch)) == 4, "the other one fits on no node, whatever is freed"
 
 
 def test_it_gives_up_when_it_is_cancelled_or_has_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,12 +45,16 @@ def test_the_clusters_state_is_known_without_a_dashboard() -> None:
     assert callable(state._connect_and_get_accessor)
 
 
-def test_a_placement_groups_record_names_its_creator_and_namespace() -> None:
+def test_a_placement_groups_record_names_its_creator_its_namespace_and_what_it_needs() -> None:
+    from ray.core.generated.common_pb2 import Bundle, PlacementStrategy
     from ray.core.generated.gcs_pb2 import PlacementGroupTableData
 
     fields = {field.name for field in PlacementGroupTableData.DESCRIPTOR.fields}
     assert {"placement_group_id", "ray_namespace", "state", "creator_actor_dead", "creator_actor_id"} <= fields
-    assert PlacementGroupTableData.REMOVED >= 0
+    assert {"bundles", "strategy"} <= fields
+    assert {"unit_resources", "label_selector"} <= {field.name for field in Bundle.DESCRIPTOR.fields}
+    assert set(PlacementStrategy.keys()) == {"PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"}
+    assert PlacementGroupTableData.REMOVED != PlacementGroupTableData.PENDING
 
 
 def test_an_actors_handle_knows_its_id() -> None:
