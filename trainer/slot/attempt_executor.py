@@ -222,14 +222,15 @@ class AttemptExecutor:
                 self._remover.run_soon(
                     partial(remove_working_directories, attempt), f"working directories of {attempt.run}"
                 )
-            if outcome is None or outcome.is_lost or attempt.ranks.silent:
+            if outcome is None or outcome.is_lost or outcome.is_start_given_back or attempt.ranks.silent:
                 self._end_worker_group()
             return self._send_outcome(attempt, outcome)
 
     def _end_worker_group(self) -> None:
-        """After a loss or a kill. A worker whose kill was lost with the network ends with its placement group alone.
+        """After a loss, a kill, or a wait for resources that was in vain.
 
-        It would hold its resources, and the next attempt would wait for them without end.
+        A worker whose kill was lost with the network ends with its placement group alone. It would hold its resources,
+        and the next attempt would wait for them without end.
         """
         if self._state.is_broken:  # a broken slot cleans up as it ends
             return
@@ -253,8 +254,10 @@ class AttemptExecutor:
             if outcome.is_lost:
                 self.bytes_without_room = attempt.ranks.bytes_without_room  # before the count, by which it is read
                 self.lost_count += 1
-            # After a loss the agent looks at the storage first: the next trial might be lost, too.
-            following = attempt.finish(outcome, wants_next=not (self._state.takes_no_more or outcome.is_lost))
+            # After a loss the agent looks at the storage first: the next trial might be lost, too. And for a group that
+            # did not get its resources, only a claim tells whether they are free.
+            is_able = not (outcome.is_lost or outcome.is_start_given_back)
+            following = attempt.finish(outcome, wants_next=is_able and not self._state.takes_no_more)
         if following is None:  # a new assignment waits until Ray has shut the run down
             self._idle_since = time.monotonic()
         return following

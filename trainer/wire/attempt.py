@@ -181,6 +181,11 @@ class Failure(Message):
     ranks: list[RankError] = Field(default_factory=list)
     """the traceback of each rank that failed"""
 
+    @property
+    def is_start_given_back(self) -> bool:
+        """Whether the attempt was given back before any worker ran: mostly, because others took the resources."""
+        return self.kind is FailureKind.PREEMPTED and not self.began
+
 
 class Finish(Message):
     """The end of an attempt. With `next`, the answer may hold the next assignment of the same experiment."""

@@ -45,7 +45,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
                 raise lease_lost(attempt)
             status = TrialStatus(leased.trial.status)  # before the trial's own next attempt may be assigned
             claimant = Claimant(attempt.holder, id_after(attempt.id))
-            outcome = _try_next(context, leased, claimant, is_repeat=is_repeat) if message.next else NothingToRun()
+            outcome = _try_next(context, leased, claimant, message, is_repeat=is_repeat)
             if was_open and experiment.end_reason:
                 stack.callback(context.holder_news.notify)
         try:
@@ -56,10 +56,16 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
         return Finished(status=status, next=following)
 
 
-def _try_next(context: Context, leased: LeasedAttempt, claimant: Claimant, *, is_repeat: bool) -> Outcome:
-    """Assign the next trial in the transaction that freed the capacity."""
+def _try_next(
+    context: Context, leased: LeasedAttempt, claimant: Claimant, message: Finish, *, is_repeat: bool
+) -> Outcome:
+    """Assign the next trial, if it is asked for, in the transaction that freed the capacity."""
+    if not message.next:
+        return NothingToRun()
     if is_repeat and (earlier := earlier_answer(context, leased.session, claimant)) is not None:
         return earlier
+    if message.error is not None and message.error.is_start_given_back:
+        return NothingToRun()  # its slot may hold nothing: only a claim tells what is free
     if storage_error_of(leased.session, leased.attempt.holder) is not None:
         return NothingToRun()
     # A repeat need not wait in line: the first call has, and may be about to start a trial for both.

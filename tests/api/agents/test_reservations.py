@@ -157,6 +157,32 @@ def test_resources_stay_kept_while_the_slot_of_an_ended_trial_is_not_idle_yet(cl
     assert cluster.claim() == gang
 
 
+@pytest.mark.usefixtures("without_turns")
+def test_a_gang_that_did_not_get_its_resources_is_next_in_line_again(cluster: Cluster) -> None:
+    gang = create(cluster, 4, limits={"parallelism": 1})
+    assert cluster.claim() == gang
+    small = create(cluster, 1)
+    cluster.foreign = {"CPU": 1.0}
+    assert cluster.claim_all() == [small] * 3
+    error = {"kind": "preempted", "message": "the resources did not become free in time", "began": False}
+    answer = cluster.running.pop(cluster.experiments.index(gang)).finish("failed", error=error, next=True)
+    assert (answer["status"], answer["next"]) == ("queued", None)
+    cluster.foreign = {"CPU": 5.0}
+    assert cluster.claim() is None
+    assert waiting_for(cluster, gang) is not None
+    cluster.foreign = {"CPU": 1.0}
+    assert cluster.claim() == gang
+
+
+def test_an_elastic_group_that_has_not_told_its_size_may_free_its_largest(cluster: Cluster) -> None:
+    elastic = create(cluster, 1, trainer=trainer(1) | {"scaling": {"num_workers": {"min": 1, "max": 8}}})
+    assert cluster.claim() == elastic
+    small = create(cluster, 1)
+    cluster.foreign = {"CPU": 6.0}  # what the workers above its smallest number hold, but for one
+    create(cluster, 8, priority=100)
+    assert cluster.claim() is None, f"kept for the gang, not for {small}"
+
+
 def test_only_one_cluster_keeps_resources_for_a_gang(cluster: Cluster) -> None:
     small = full_of_small_trials(cluster, limits=MANY | {"parallelism": 16})
     another = Cluster(cluster.service, "another")

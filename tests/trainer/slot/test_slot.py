@@ -12,6 +12,7 @@ import pytest
 
 from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from trainer.resources import WorkerGroup
 from trainer.slot.nodes import node_tasks
 from trainer.wire import Decision, FailureKind, Outcome
 from trainer.worker.messages import WorkerEnded
@@ -214,6 +215,57 @@ def test_a_cancel_ends_the_wait_for_the_worker_groups_resources(alone: FakeServi
     assert alone.finished(trial).outcome == Outcome.STOPPED
     until(lambda: not waiting(), "the placement group is removed")
     ray.kill(actor)
+
+
+@pytest.mark.parametrize("reuse_workers", [True, False])
+def test_a_slot_that_waited_for_resources_in_vain_asks_for_no_next_trial_and_reserves_nothing(
+    alone: FakeService, reserved: Callable[[], set[str]], reuse_workers: bool
+) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.ray_train.runners import FreshRunner, WarmRunner  # noqa: PLC0415 - heavy
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    class Impatient(Slot):
+        def _make_runner(self, trainer: Any) -> Any:
+            if trainer.reuse_workers:
+                return WarmRunner(self._checkpoint_saved, 0)
+            return FreshRunner(self._handle, 0)
+
+    scaling = {"num_workers": 2, "resources_per_worker": {"not-to-be-had": 1}}
+    trainer = {"entrypoint": "json:loads", "scaling": scaling, "reuse_workers": reuse_workers}
+    trial, _next = (alone.add_trial(trainer) for _ in range(2))
+    actor = started(Impatient, trial, alone)
+    finished = alone.finished(trial)
+    assert finished.error is not None
+    assert finished.error.is_start_given_back, finished.error
+    assert not finished.next
+    assert not reserved()
+    ray.kill(actor)
+
+
+def test_the_worker_groups_that_wait_for_resources_are_known(alone: FakeService) -> None:
+    import ray  # noqa: PLC0415 - heavy
+    from ray.util.placement_group import placement_group, remove_placement_group  # noqa: PLC0415 - heavy
+
+    from trainer.ray_train.cluster_state import pending_groups  # noqa: PLC0415 - heavy
+
+    selectors = [{"zone": "a"}, {"zone": "!in(b,c)"}]
+    created = placement_group([{"CPU": 0.5}])
+    ray.get(created.ready())
+    waits = placement_group([{"not-to-be-had": 1}] * 2, "STRICT_SPREAD", bundle_label_selector=selectors)
+    [found] = pending_groups(created)
+    assert found == WorkerGroup.of(
+        {
+            "num_workers": 2,
+            "resources_per_worker": {"not-to-be-had": 1},
+            "placement_strategy": "STRICT_SPREAD",
+            "label_selector": selectors,
+        }
+    )
+    assert pending_groups(waits) == []
+    for group in (created, waits):
+        remove_placement_group(group)
 
 
 @pytest.fixture

@@ -41,6 +41,11 @@ class AttemptOutcome:
         return self.failure is not None and self.failure.kind == LOST
 
     @property
+    def is_start_given_back(self) -> bool:
+        """Whether no worker of it ran, through no fault of its own: others may have taken the resources."""
+        return self.failure is not None and self.failure.kind == PREEMPTED and not self.began
+
+    @property
     def is_lost_start(self) -> bool:
         """Whether Ray lost the attempt before any worker of it ran."""
         return self.is_lost and not self.began
