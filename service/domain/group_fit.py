@@ -6,7 +6,7 @@ With it has to fit what a validation of its checkpoints reserves.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainer.wire import Node, Room, WorkerGroup, describe_labels, selector_text, selects
+from trainer.wire import Bundle, Node, Room, WorkerGroup, describe_labels, selector_text, selects
 
 Resources = Mapping[str, float]
 
@@ -34,11 +34,11 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
         return f"{need}; no agent's cluster has a node yet"
     if any(fits_now(group, nodes) for nodes in agents.values()):
         return None
-    free, total = ([rooms(nodes) for nodes in agents.values()] for rooms in (_free, _total))
     if any(could_fit(group, nodes) for nodes in agents.values()):
-        return f"{need}; {_lacks_only_validation(group, free, ' now') or _most(group, free, 'free now')}"
+        return f"{need}; {_not_free(group, agents)}"
     if (label := _missing_label(group, agents)) is not None:
         return f"{need}; no node has {label}"
+    total = [_total(nodes) for nodes in agents.values()]
     return f"{need}; {_lacks_only_validation(group, total) or f'the largest cluster has {_most(group, total)}'}"
 
 
@@ -82,6 +82,18 @@ def _missing_label(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> 
         if selector and not any(selects(selector, one) for one in labels):
             return selector_text(selector)
     return None
+
+
+def _not_free(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str:
+    """What is free on nodes that can run a worker at all: CPUs elsewhere are of no use if it needs a GPU, too."""
+    worker = Bundle(group.worker, {})
+    everywhere = [_free(nodes) for nodes in agents.values()]
+    usable = [_free([node for node in nodes if worker.fits(node.total, {})]) for nodes in agents.values()]
+    if validation := _lacks_only_validation(group, usable, " now"):
+        return validation
+    most = _most(group, usable, "free now")
+    is_clear = most == _most(group, everywhere, "free now") or any(group.smallest_selectors())
+    return most if is_clear else _most(group, usable, "free now on nodes that can run such a worker")
 
 
 def _lacks_only_validation(group: WorkerGroup, agents: Sequence[Sequence[Room]], when: str = "") -> str | None:

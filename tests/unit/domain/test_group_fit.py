@@ -71,6 +71,18 @@ def test_the_sentence_names_the_scarcest_resource() -> None:
     )
 
 
+def test_the_sentence_counts_only_nodes_that_can_run_a_worker() -> None:
+    with_gpus = {"CPU": 4.0, "GPU": 4.0}
+    nodes = [
+        Node(total=with_gpus, free={"CPU": 3, "GPU": 4}),
+        Node(total={"CPU": 4.0}, free={"CPU": 2}),
+        Node(total=with_gpus, free={"GPU": 1}),
+    ]
+    assert waiting_for(scaling(4, CPU=1, GPU=1), {"a": nodes}) == (
+        "4 workers x 1 CPU + 1 GPU; 3 CPU free now on nodes that can run such a worker"
+    )
+
+
 def test_the_sentence_says_that_there_is_no_node_yet() -> None:
     sentence = waiting_for(scaling(2, CPU=1), {"local": [], "other": []})
     assert sentence == "2 workers x 1 CPU; no agent's cluster has a node yet"
