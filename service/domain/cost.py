@@ -47,10 +47,12 @@ class AttemptTimes:
     """The seconds of an attempt, as far as they are known; `phases` is what its holder has told last.
 
     `waiting`: before its claim; `elapsed`: since then; `starting`: until the first line of its training function.
+    `holding`: for how long it has held its resources.
     """
 
     waiting: float | None
     elapsed: float
+    holding: float
     starting: float | None
     phases: PhaseSeconds | None
 
@@ -74,8 +76,8 @@ class AttemptTimes:
             starting_seconds=self.known_start,
             **{f"{phase}_seconds": seconds for phase, seconds in told.items()},
             unknown_seconds=self.unknown,
-            worker_seconds=self.elapsed * workers,
-            gpu_seconds=self.elapsed * workers * gpus_per_worker,
+            worker_seconds=self.holding * workers,
+            gpu_seconds=self.holding * workers * gpus_per_worker,
         )
 
 

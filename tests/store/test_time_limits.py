@@ -167,3 +167,13 @@ def test_an_attempt_that_passes_the_gpu_hours_by_its_end_ends_the_experiment(con
     finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.COMPLETED))
     with context.database.read() as session:
         assert session.get_one(ExperimentRow, held.experiment_id).end_reason == "max_gpu_hours"
+
+
+def test_an_attempt_that_may_still_wait_for_its_gpus_does_not_count_until_it_begins(context: Context) -> None:
+    trainer = {"kind": "torch", "entrypoint": "train:train_fn", "scaling": {"num_workers": 1, "use_gpu": True}}
+    held = an_assignment(context, trainer=trainer, limits={"max_trials": 9, "max_gpu_hours": 1})
+    let_pass(context, 3601)
+    assert enforce_time_limits(context) == 0
+    beat(context, held, 10)
+    assert enforce_time_limits(context) == 1
+    assert take_heartbeat(context, held.trial, held.lease.token).decision is Decision.STOP

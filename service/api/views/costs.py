@@ -32,7 +32,8 @@ class CostView(View):
     unknown_seconds: float
     """of which the slot or caller that ran it sent no timings: since its last message, if it was lost or still runs"""
     worker_seconds: float
-    """the time from the claim to the end, for each of the workers"""
+    """the time from the claim to the end, for each of the workers; 0 while they may wait for resources, and if they did
+    not get them"""
     gpu_seconds: float
     """the same for each of their GPUs"""
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from service.domain.cost import AttemptTimes, Cost
 from service.operations.attempts.leases import LeasedAttempt
-from service.operations.attempts.trial_time import function_began_at
+from service.store.attempt_times import function_began_at, holding_seconds
 from service.store.attempts import worker_count
 from service.store.json_of_other_versions import stored
 from service.store.sql.write_session import change_later
@@ -14,7 +14,7 @@ from trainer.wire import PhaseSeconds, Scaling
 
 def cost_of(attempt: AttemptRow, scaling: Scaling, now: datetime) -> Cost:
     """Of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
-    times = _times(attempt, attempt.ended_at or now)
+    times = _times(attempt, attempt.ended_at or now, holding_seconds(attempt, now))
     return times.cost(worker_count(attempt, scaling), scaling.worker.get("GPU", 0.0))
 
 
@@ -35,7 +35,7 @@ def note_last_phases(leased: LeasedAttempt, phases: PhaseSeconds | None) -> None
     if phases.total and function_began_at(attempt) is None:
         attempt.began_at = leased.now - timedelta(seconds=phases.total)
     attempt.phases = phases.model_dump()
-    unknown = _times(attempt, leased.now).unknown
+    unknown = _times(attempt, leased.now, 0.0).unknown
     attempt.phases = {**attempt.phases, "idle": phases.idle + unknown}
 
 
@@ -48,11 +48,12 @@ def add_to_sums(leased: LeasedAttempt) -> Cost:
     return cost
 
 
-def _times(attempt: AttemptRow, until: datetime) -> AttemptTimes:
+def _times(attempt: AttemptRow, until: datetime, holding: float) -> AttemptTimes:
     began_at, queued_at, started_at = function_began_at(attempt), attempt.queued_at, attempt.started_at
     return AttemptTimes(
         waiting=None if queued_at is None else (started_at - queued_at).total_seconds(),
         elapsed=max(0.0, (until - started_at).total_seconds()),
+        holding=holding,
         starting=None if began_at is None else (began_at - started_at).total_seconds(),
         phases=None if attempt.phases is None else stored(PhaseSeconds, attempt.phases),
     )

@@ -8,7 +8,7 @@ from service.domain.retry_policy import Retry, counted_failures, decide_retry
 from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
 from service.operations.attempts.attempt_cost import add_to_sums
 from service.operations.attempts.leases import LeasedAttempt
-from service.operations.attempts.trial_time import function_began_at, out_of_time
+from service.operations.attempts.trial_time import out_of_time
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.rule_choice import choose_after_trial
@@ -16,6 +16,7 @@ from service.operations.experiments.confirmation import RUNS_AGAIN
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import move_trial
 from service.runtime.search_view.targets_and_constraints import broken_constraints, missing_objectives
+from service.store.attempt_times import function_began_at
 from service.store.attempts import attempts_of
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored

@@ -11,7 +11,7 @@ from service.domain.statuses import StopCause, TrialStatus
 from service.operations.attempts.attempt_end import revoke_lease
 from service.operations.attempts.leases import lock_attempt
 from service.operations.attempts.reachability import ALWAYS, Reachability, holder_reachable_since, last_call_possible
-from service.operations.attempts.trial_time import OutOfTime, function_began_at, out_of_time
+from service.operations.attempts.trial_time import OutOfTime, out_of_time
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.experiments.gpu_hours import gpu_hours
 from service.operations.transitions import request_stop
@@ -19,6 +19,7 @@ from service.runtime.caches.experiment_caches import readable, spec_of
 from service.runtime.collected_errors import change_all
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
+from service.store.attempt_times import function_began_at
 from service.store.attempts import living_attempts
 from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
 from service.store.sql.database import database_now

@@ -1,14 +1,11 @@
-"""For how long an attempt has trained, and which of its time limits it has passed.
+"""Which of its time limits an attempt has passed.
 
 They count from the first line of the training function, so that the start of workers takes nothing from them.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from service.domain.attempt_holders import is_caller
 from service.specification.spec_parts import LimitsSpec
-from service.store.tables import AttemptRow
 
 
 @dataclass(frozen=True)
@@ -17,16 +14,6 @@ class OutOfTime:
 
     reason: str
     is_kill: bool = False
-
-
-def function_began_at(attempt: AttemptRow) -> datetime | None:
-    """When the training function began; None as long as its holder has not told.
-
-    For a caller that asked for the trial itself, it is the time of the answer, unless that caller tells another.
-    """
-    if attempt.began_at is not None:
-        return attempt.began_at
-    return attempt.started_at if is_caller(attempt.holder) else None
 
 
 def out_of_time(limits: LimitsSpec, seconds: float, tolerance: float = 0.0) -> OutOfTime | None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from service.domain.cost import Cost
 from service.domain.cost_summary import SECONDS_PER_HOUR
 from service.specification.models import ExperimentSpec
+from service.store.attempt_times import holding_seconds
 from service.store.attempts import worker_count
 from service.store.tables import AttemptRow, ExperimentRow
 
@@ -13,6 +14,6 @@ from service.store.tables import AttemptRow, ExperimentRow
 def gpu_hours(experiment: ExperimentRow, spec: ExperimentSpec, living: Iterable[AttemptRow], now: datetime) -> float:
     """Of the attempts that have ended, and of the `living` ones until now."""
     scaling = spec.trainer.scaling
-    running = sum((now - one.started_at).total_seconds() * worker_count(one, scaling) for one in living)
+    running = sum(holding_seconds(one, now) * worker_count(one, scaling) for one in living)
     seconds = Cost.from_json(experiment.cost).gpu_seconds + running * scaling.worker.get("GPU", 0.0)
     return seconds / SECONDS_PER_HOUR

@@ -120,6 +120,27 @@ def test_an_attempt_whose_function_never_began_was_starting_all_the_time(service
     assert phases_of(attempt["cost"]) == nothing
 
 
+def test_an_attempt_that_did_not_get_its_resources_held_nothing(service: Api) -> None:
+    name = an_experiment(service)
+    held = claimed(service, name)
+    let_pass(service, held, 100)
+    assert held.shown()["attempts"][0]["cost"]["gpu_seconds"] == 0, "it may still wait for them"
+    error = {"kind": "preempted", "message": "the resources did not become free in time", "began": False}
+    held.finish("failed", error=error, phases={})
+    cost = held.shown()["attempts"][0]["cost"]
+    assert (cost["worker_seconds"], cost["gpu_seconds"]) == (0, 0)
+    assert cost["starting_seconds"] >= 100
+    assert service.get(f"/v1/experiments/{name}")["cost"] == cost
+
+
+def test_an_attempt_that_was_preempted_once_it_had_begun_held_its_resources(service: Api) -> None:
+    held = claimed(service, an_experiment(service))
+    let_pass(service, held, 100)
+    held.fail("preempted", "a node was drained", phases={})
+    cost = held.shown()["attempts"][0]["cost"]
+    assert min(cost["worker_seconds"], cost["gpu_seconds"]) >= 200
+
+
 def test_a_running_attempt_shows_its_cost_until_now(service: Api) -> None:
     name = an_experiment(service)
     held = claimed(service, name)

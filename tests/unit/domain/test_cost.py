@@ -18,16 +18,16 @@ def held(cost: Cost) -> float:
     return sum(cost.to_json().values()) - (cost.waiting_seconds or 0) - cost.worker_seconds - cost.gpu_seconds
 
 
-@given(st.none() | SECONDS, SECONDS, st.none() | SECONDS, st.none() | PHASES)
+@given(st.none() | SECONDS, SECONDS, SECONDS, st.none() | SECONDS, st.none() | PHASES)
 def test_the_phases_are_together_the_time_of_the_attempt_unless_more_was_told(
-    waiting: float | None, elapsed: float, starting: float | None, phases: PhaseSeconds | None
+    waiting: float | None, elapsed: float, holding: float, starting: float | None, phases: PhaseSeconds | None
 ) -> None:
-    cost = AttemptTimes(waiting, elapsed, starting, phases).cost(3, 0.5)
+    cost = AttemptTimes(waiting, elapsed, holding, starting, phases).cost(3, 0.5)
     told = phases.total if phases is not None else 0.0
     assert elapsed - 0.02 <= held(cost) <= max(elapsed, elapsed + told) + 0.02
     if told + (starting or 0) <= elapsed:
         assert held(cost) == pytest.approx(elapsed, abs=0.02)
-    assert (cost.worker_seconds, cost.gpu_seconds) == (3 * elapsed, 1.5 * elapsed)
+    assert (cost.worker_seconds, cost.gpu_seconds) == (3 * holding, 1.5 * holding)
     assert min(cost.to_json().values()) >= 0
 
 

@@ -1,0 +1,32 @@
+"""When an attempt's function began, and for how long the attempt has held its resources, as far as that is known."""
+
+from datetime import datetime
+
+from service.domain.attempt_holders import is_caller
+from service.store.json_of_other_versions import stored
+from service.store.tables import AttemptRow
+from trainer.wire import Failure
+
+
+def function_began_at(attempt: AttemptRow) -> datetime | None:
+    """When the training function began; None as long as its holder has not told.
+
+    For a caller that asked for the trial itself, it is the time of the answer, unless that caller tells another.
+    """
+    if attempt.began_at is not None:
+        return attempt.began_at
+    return attempt.started_at if is_caller(attempt.holder) else None
+
+
+def holding_seconds(attempt: AttemptRow, now: datetime) -> float:
+    """For how long the attempt has held its resources, as far as it is known: from its claim on.
+
+    A running one may still wait for them until its training function has begun or, of a holder that does not tell that,
+    until its first report. One that ended because it did not get them has held nothing.
+    """
+    elapsed = max(0.0, ((attempt.ended_at or now) - attempt.started_at).total_seconds())
+    if attempt.ended_at is None:
+        has_begun = function_began_at(attempt) is not None or attempt.last_report_at is not None
+        return elapsed if has_begun else 0.0
+    failure = None if attempt.failure is None else stored(Failure, attempt.failure)
+    return 0.0 if failure is not None and failure.is_start_given_back else elapsed
