@@ -1,6 +1,7 @@
 """Group commit: concurrent calls are stored in one transaction, so that they share one fsync."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections import defaultdict, deque
@@ -11,6 +12,8 @@ from typing import Generic, TypeVar
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 MAX_BATCH = 200
 """The most requests that one batch holds."""
@@ -26,6 +29,10 @@ of its own, for which all others wait.
 """
 
 
+class CommitFailed(Exception):
+    """The commit ended with what no caller may get: a `SystemExit` would end the event loop."""
+
+
 @dataclass
 class _Call(Generic[Request, Result]):
     request: Request
@@ -37,7 +44,7 @@ class GroupCommit(Generic[Request, Result]):
     """One thread that passes all pending requests to `commit` in one call.
 
     `commit` returns a result for each request, in their order; an exception as a result is raised in the caller of that
-    request. If `commit` itself raises, all callers of the batch get the exception.
+    request. If `commit` itself raises, all callers of the batch get the exception, and the thread goes on.
 
     A lone caller is answered immediately. Under load, a batch waits shortly for as many requests as the one before had:
     a transaction costs about the same for ten requests as for one.
@@ -97,17 +104,22 @@ class GroupCommit(Generic[Request, Result]):
 
     def _answer(self, calls: Sequence[_Call[Request, Result]]) -> None:
         """Commit the calls' requests together, and hand each call its result in its event loop."""
-        results: Sequence[Result | Exception]
-        try:
-            results = self._commit([call.request for call in calls])
-        except Exception as error:  # noqa: BLE001 - it is raised in each caller
-            results = [error] * len(calls)
         by_loop = defaultdict(list)
-        for call, result in zip(calls, results, strict=True):
+        for call, result in zip(calls, self._results([call.request for call in calls]), strict=True):
             by_loop[call.loop].append((call, result))
         for loop, resolved in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
                 loop.call_soon_threadsafe(_resolve, resolved)
+
+    def _results(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """A result for each request, whatever `commit` raises: without this thread, every caller would wait forever."""
+        try:
+            return self._commit(requests)
+        except Exception as error:  # noqa: BLE001 - it is raised in each caller
+            return [error] * len(requests)
+        except BaseException as error:
+            log.exception("the commit of %d requests failed", len(requests))
+            return [CommitFailed(f"{type(error).__name__}: {error}")] * len(requests)
 
 
 def _resolve(resolved: list[tuple[_Call[Request, Result], Result | Exception]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.runtime import group_commit
-from service.runtime.group_commit import GroupCommit
+from service.runtime.group_commit import CommitFailed, GroupCommit
 from tests.timeouts import PATIENCE_SECONDS
 
 CALLERS = 8
@@ -85,3 +85,21 @@ def test_the_end_commits_what_waits_for_others(batches: Batches, monkeypatch: py
 
     asyncio.run(asyncio.wait_for(end(), PATIENCE_SECONDS))
     assert batches.found == [list(range(CALLERS)), [7]]
+
+
+def test_a_commit_that_exits_is_answered_and_the_thread_goes_on() -> None:
+    def commit(requests: Sequence[int]) -> Sequence[int]:
+        if 0 in requests:
+            raise SystemExit(3)
+        return requests
+
+    group = GroupCommit[int, int]("exits", commit)
+
+    async def call() -> None:
+        group.start()
+        with pytest.raises(CommitFailed, match="SystemExit: 3"):
+            await group.submit(0)
+        assert await group.submit(1) == 1
+
+    asyncio.run(asyncio.wait_for(call(), PATIENCE_SECONDS))
+    group.stop()
