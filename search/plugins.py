@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -70,6 +71,29 @@ def plugins(
 
 class UnusablePlugin(Exception):
     """A plugin does not keep the contract; the message says how."""
+
+
+class PluginExited(Exception):
+    """A plugin raised `SystemExit`, which ends a thread or a process without a word unless it is contained."""
+
+
+@contextmanager
+def exits_as_errors() -> Iterator[None]:
+    """Raise PluginExited instead of SystemExit."""
+    try:
+        yield
+    except SystemExit as error:
+        raise PluginExited(f"it exits with {error.code}") from error
+
+
+def why_failed(name: str, error: BaseException) -> str:
+    """What a plugin raised, as a part of a sentence."""
+    return storable(f"{name} fails with {type(error).__name__}: {error}")
+
+
+def storable(text: str) -> str:
+    """The text without lone surrogates and NULs, which UTF-8 or a database cannot hold."""
+    return text.encode(errors="replace").decode().replace("\0", "?")
 
 
 def _check_name(point: EntryPoint, taken: Collection[str]) -> None:

@@ -10,6 +10,7 @@ from search.early_stopping.decision import Release, Verdict
 from search.early_stopping.history import MetricReport
 from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
+from search.early_stopping.plugin_rules import verdicts_of
 from search.early_stopping.rule import Rule
 from search.problem import sign_of
 from search.space.space import Space
@@ -254,7 +255,7 @@ class _Replay:
         if not report.judged:
             return False
         metric_report = _metric_report(self._metric, report, before, self._brackets.get(report.number))
-        verdicts = list(self._rule.decide(metric_report, self._history.of(report.number)))
+        verdicts = list(verdicts_of(self._rule, metric_report, self._history.of(report.number)))
         if verdicts and verdicts[-1].stop:
             self._stop(trial, report, verdicts[-1])
         return bool(verdicts)

@@ -8,8 +8,9 @@ from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.patient import Patient
 from search.early_stopping.rules.rungs import Rungs
-from search.early_stopping.rules.standalone_rules import NoneSpec
+from search.early_stopping.rules.standalone_rules import NoneSpec, is_plugin
 from search.mistakes import Mistake, listed
+from search.plugins import why_failed
 from search.problem import Problem
 
 
@@ -22,7 +23,12 @@ def warnings_about_comparison(rule: Rule, problem: Problem, objectives: Sequence
     if len(objectives) > 1 and others:
         message = f"judges trials by {metric} alone: trials that are among the best by {listed(others)} may be stopped"
         yield Mistake(("early_stopping", "metric"), message)
-    yield from _warnings_about_steps(rule)
+    try:
+        yield from list(_warnings_about_steps(rule))
+    except (Exception, SystemExit) as error:
+        if not is_plugin(rule):
+            raise
+        yield Mistake(("early_stopping", "rule"), why_failed(rule.rule, error))
     if problem.constrained:
         message = f"judges trials by {metric} and not by constraints: the only feasible trials may be stopped"
         yield Mistake(("early_stopping", "rule"), message)

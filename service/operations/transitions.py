@@ -1,12 +1,15 @@
 """The only writer of statuses: a row and its event change together, under the experiment's lock."""
 
+import logging
 import secrets
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from search.early_stopping.rules.standalone_rules import is_plugin
 from search.space.space import Params
 from service.domain.end_reasons import REVERSIBLE_ENDS, EndReason
 from service.domain.statuses import (
@@ -27,6 +30,8 @@ from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.param_generations import has_own_values
 from service.store.trials.trial_values import first_seed, is_feasible, objective_values
+
+logger = logging.getLogger(__name__)
 
 _ENDING = frozenset(
     {
@@ -124,10 +129,16 @@ def create_trial(
 def _drawn_bracket(session: Session, experiment: ExperimentRow, number: int) -> dict[str, Any] | None:
     """A `Bracket` as JSON, for what has completed by now; None if the early-stopping rule gives none."""
     spec = spec_of(experiment)
-    if not spec.early_stopping.draws_brackets:
+    rule, completed = spec.early_stopping, StoredCompleted(session, experiment.id)
+    try:
+        drawn = rule.draw_bracket(number, seed_of(spec, experiment.id), completed) if rule.draws_brackets else None
+    except SQLAlchemyError:
+        raise
+    except (Exception, SystemExit):
+        if not is_plugin(rule):
+            raise
+        logger.exception("the rule %s failed on trial %d, which has no bracket", rule.rule, number)
         return None
-    completed = StoredCompleted(session, experiment.id)
-    drawn = spec.early_stopping.draw_bracket(number, seed_of(spec, experiment.id), completed)
     return None if drawn is None else asdict(drawn)
 
 

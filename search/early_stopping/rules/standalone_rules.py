@@ -40,6 +40,13 @@ def _flaw(name: str, kind: type[Rule]) -> str | None:
 
 
 PLUGINS = plugins(RULE_GROUP, Rule, {*OWN_RULES, "patient", "pbt", "auto"}, _flaw)
+
+
+def is_plugin(rule: Rule) -> bool:
+    """Whether the rule, or the one that it wraps, is of another package."""
+    return bool(PLUGINS.kinds) and getattr(rule, "wrapped_rule", rule).rule in PLUGINS.kinds
+
+
 WRAPPABLE_RULES: dict[str, type[Rule]] = {
     **OWN_RULES,
     **{name: kind for name, kind in PLUGINS.kinds.items() if issubclass(kind, StoppingRule)},

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from search.early_stopping import MetricReport, Release, Verdict
-from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.early_stopping.paused_trials import PausedTrials
+from search.early_stopping.plugin_rules import verdicts_of
+from search.early_stopping.rules.standalone_rules import is_plugin
 from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
 from service.operations.transitions import request_stop
@@ -64,18 +67,26 @@ class Decider:
         return milestones
 
     def _verdicts(self, trial: TrialRow, report: MetricReport) -> Iterator[Verdict]:
-        """Those of the rule. A rule of another package that fails decides nothing, and the report is stored."""
-        rule = self.spec.early_stopping
+        with self._contained(f"trial {trial.id} at step {report.step}"):
+            yield from verdicts_of(self.spec.early_stopping, report, self._history(trial, report.previous_step))
+
+    def releases(self, paused: PausedTrials) -> Iterator[Release]:
+        """Those of the rule."""
+        with self._contained("paused trials"):
+            yield from self.spec.early_stopping.releases(paused)
+
+    @contextmanager
+    def _contained(self, what: str) -> Iterator[None]:
+        """A rule of another package that fails decides nothing: the report is stored, and the trial goes on."""
         try:
-            yield from rule.decide(report, self._history(trial, report.previous_step))
+            yield
         except SQLAlchemyError:
             raise
-        except Exception:
-            if getattr(rule, "wrapped_rule", rule).rule not in PLUGINS.kinds:
+        except (Exception, SystemExit):
+            rule = self.spec.early_stopping
+            if not is_plugin(rule):
                 raise
-            log.exception(
-                "the rule %s failed on trial %s at step %d; the trial continues", rule.rule, trial.id, report.step
-            )
+            log.exception("the rule %s failed on %s, and decides nothing there", rule.rule, what)
 
     def record(self, trial: TrialRow, decision: str, step: int, said: Verdict | Release) -> None:
         attempt = trial.attempt_count
@@ -94,14 +105,16 @@ class Decider:
     def record_end(self, trial: TrialRow) -> None:
         """Let rules that compare with trials that ran to their ends see this one."""
         rule = self.spec.early_stopping
-        if rule.keeps_ends and trial.confirms is None:
-            self._history(trial, trial.judged_step).complete(rule)
+        with self._contained(f"the end of trial {trial.id}"):
+            if rule.keeps_ends and trial.confirms is None:
+                self._history(trial, trial.judged_step).complete(rule)
 
     def withdraw_end(self, trial: TrialRow) -> None:
         """Undo `record_end`: the trial is retried, so it has no end any more."""
         rule = self.spec.early_stopping
-        if rule.keeps_ends and trial.confirms is None:
-            self._history(trial, trial.judged_step).reopen(rule)
+        with self._contained(f"the retry of trial {trial.id}"):
+            if rule.keeps_ends and trial.confirms is None:
+                self._history(trial, trial.judged_step).reopen(rule)
 
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
         metric = self.spec.compared_metric.name

@@ -44,7 +44,7 @@ def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
     with session.stale_reads(TrialRow):
         while found:  # a rule may release more when it sees that these continue
             found = False
-            for one in rule.releases(waiting):
+            for one in decider.releases(waiting):
                 any_queued |= _continue(decider, one)
                 session.flush()  # `releases` reads the result before it yields the next
                 found = True

@@ -62,8 +62,9 @@ class StoredHistory:
         if rule.compares_completed:
             milestones.move(trial.id, trial.number, steps, COMPLETED)
         last = trial.value if self.metric is None else self._last_value()
-        if last is not None:
-            milestones.put_end(trial.id, trial.number, rule.value_at_end(last, self))
+        value = None if last is None else finite_number(rule.value_at_end(last, self))
+        if value is not None:
+            milestones.put_end(trial.id, trial.number, value)
 
     def reopen(self, rule: Rule) -> None:
         """Undo `complete` when the trial is retried."""
@@ -100,7 +101,10 @@ class StoredHistory:
 
     def _id_of(self, number: int) -> str:
         of_experiment = TrialRow.experiment_id == self.trial.experiment_id
-        return self.session.scalars(select(TrialRow.id).where(of_experiment, TrialRow.number == number)).one()
+        found = self.session.scalar(select(TrialRow.id).where(of_experiment, TrialRow.number == number))
+        if found is None:
+            raise LookupError(f"the experiment has no trial {number}")
+        return found
 
 
 def _finite(points: Iterable[Row[int, float | None, str | None]]) -> Iterator[tuple[int, float]]:

@@ -1,0 +1,109 @@
+"""The border to rules of other packages: what they return is checked before any of it is stored."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import index
+from typing import Any
+
+from search.early_stopping.decision import MAX_COMPARED_WITH, Verdict, if_finite
+from search.early_stopping.history import History, MetricReport
+from search.early_stopping.peers import Peers
+from search.early_stopping.rule import Rule
+from search.early_stopping.rules.standalone_rules import is_plugin
+from search.plugins import exits_as_errors, storable
+from search.problem import Direction
+
+MAX_INTEGER = 2**63
+"""The first integer that a database column does not hold."""
+
+
+def verdicts_of(rule: Rule, report: MetricReport, history: History) -> Iterator[Verdict]:
+    """As `Rule.decide`, which a caller must not call itself.
+
+    A verdict of another package's rule has Python's own numbers, which can be stored. One that has no such numbers
+    raises TypeError or ValueError.
+    """
+    if not is_plugin(rule):
+        yield from rule.decide(report, history)
+        return
+    with exits_as_errors():
+        for verdict in rule.decide(report, CheckedHistory(history, report)):
+            yield _checked(verdict, rule, report)
+
+
+@dataclass(frozen=True)
+class CheckedHistory:
+    """A `History` for a rule of another package: its calls become calls with Python's own numbers, or raise."""
+
+    history: History
+    report: MetricReport
+    _reached: set[int] = field(default_factory=set)
+
+    def reach(self, milestone: int, value: float, pool: int) -> bool:
+        checked = _milestone(milestone, self.report)
+        if checked in self._reached:
+            return False
+        self._reached.add(checked)
+        return self.history.reach(checked, _finite("value", value), _integer("pool", pool))
+
+    def peers(self, milestone: int, pool: int) -> Peers:
+        return self.history.peers(_integer("milestone", milestone), _integer("pool", pool))
+
+    def curve(self, number: int | None = None) -> Mapping[int, float]:
+        return self.history.curve(None if number is None else _integer("number", number))
+
+    def best_value(self, direction: Direction) -> float:
+        return self.history.best_value(direction)
+
+    def best_since_and_before(self, count: int, direction: Direction) -> tuple[float, float] | None:
+        return self.history.best_since_and_before(_integer("count", count), direction)
+
+
+def _checked(verdict: object, rule: Rule, report: MetricReport) -> Verdict:
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"a verdict must be a Verdict, not {type(verdict).__name__}")
+    if not isinstance(verdict.reason, str):
+        raise TypeError(f"reason must be text, not {type(verdict.reason).__name__}")
+    return replace(
+        verdict,
+        step=report.step,
+        milestone=_milestone(verdict.milestone, report),
+        value=_finite("value", verdict.value),
+        cutoff=None if verdict.cutoff is None else if_finite(float(verdict.cutoff)),
+        compared_count=_integer("compared_count", verdict.compared_count),
+        compared_with=tuple(_integer("compared_with", one) for one in verdict.compared_with)[:MAX_COMPARED_WITH],
+        reason=storable(verdict.reason),
+        stop=_truth("stop", verdict.stop),
+        pauses=_truth("pauses", verdict.pauses) and rule.pauses,
+    )
+
+
+def _milestone(value: object, report: MetricReport) -> int:
+    milestone = _integer("milestone", value)
+    if not 0 <= milestone <= report.step:
+        raise ValueError(f"a milestone must be from 0 to the reported step {report.step}, not {milestone}")
+    return milestone
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        integer = index(value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from error
+    if not -MAX_INTEGER <= integer < MAX_INTEGER:
+        raise ValueError(f"{name} must have at most 64 bits, not {integer.bit_length()}")
+    return integer
+
+
+def _finite(name: str, value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, not {number}")
+    return number
+
+
+def _truth(name: str, value: Any) -> bool:
+    if value not in (True, False):
+        raise TypeError(f"{name} must be true or false, not {value!r}")
+    return bool(value)
