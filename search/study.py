@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from search.distinct_proposals import DistinctProposals
+from search.plugins import exits_as_errors
 from search.priors.proposer import PriorProposer
 from search.problem import Observation, Problem
 from search.samplers.registry import sampler_plugins
@@ -64,8 +65,10 @@ class StudyView:
 
     It proposes what `propose` returns for the current history, in whatever order the updates came. Not thread-safe.
     `scores_curves`: it learns from the rungs of observations, also of running trials.
+    What a sampler raises is an Exception: `SystemExit` becomes PluginExited.
     """
 
+    @exits_as_errors()
     def __init__(self, study: Study, history: Iterable[Observation] = ()) -> None:
         chosen = study.chosen_sampler
         self._sampler = chosen.sampler
@@ -75,6 +78,7 @@ class StudyView:
         self._checked_space = study.problem.space if chosen.name in sampler_plugins().kinds else None
         self.update(history)
 
+    @exits_as_errors()
     def update(self, changes: Iterable[Observation]) -> None:
         """Add new trials and replace known ones; the last observation of a trial number counts."""
         for observation in changes:
@@ -82,6 +86,7 @@ class StudyView:
             if self._distinct is not None:
                 self._distinct.learn(observation)
 
+    @exits_as_errors()
     def propose(self, changes: Iterable[Observation], number: int) -> Params:
         """Apply the changes and return the params of trial `number`. Raises SpaceExhausted."""
         self.update(changes)
@@ -90,10 +95,12 @@ class StudyView:
             raise ValueError(f"the sampler's proposal is not in the space: {'; '.join(map(str, mistakes))}")
         return params if self._distinct is None else self._distinct.instead_of(params, number)
 
+    @exits_as_errors()
     def import_library(self) -> None:
         """Import what later proposals need, which may take seconds."""
         self._sampler.import_library()
 
+    @exits_as_errors()
     def source(self, number: int) -> Source:
         """What the proposal of trial `number` comes from; a model, if the sampler does not tell."""
         return source_of(self._proposer, number)

@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from search.json_types import JsonModel
 from search.mistakes import Mistake
+from search.plugins import why_failed
 from search.problem import Feature, Observation, Problem
 from search.space.space import Params
 
@@ -66,6 +67,14 @@ class Sampler(JsonModel, ABC):
         if cls.library is None or _installed(cls.library):
             return None
         return f"needs the library {cls.library}, which this service does not have"
+
+    @property
+    def lacking(self) -> str | None:
+        """As `missing`, also of a sampler whose package is gone, or has other options than before. Never raises."""
+        try:
+            return type(self).missing()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is asked for in lists of all experiments
+            return why_failed("when asked what it needs, it", error)
 
     @classmethod
     def import_library(cls) -> None:

@@ -1,9 +1,9 @@
 """How an experiment names its sampler: `{sampler: tpe, seed: 7, options: {}}`."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import (
     ConfigDict,
@@ -19,24 +19,32 @@ from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, parse, refuse
 from search.names_elsewhere import SAMPLERS as SAMPLERS_ELSEWHERE
 from search.names_elsewhere import called_here, unknown_name
-from search.plugins import is_accepted
+from search.plugins import is_accepted, why_failed
 from search.problem import Problem, SpaceExhausted
 from search.samplers.registry import SAMPLERS, sampler_plugins
-from search.samplers.sampler import ChosenSampler, Proposer, Sampler
+from search.samplers.sampler import ChosenSampler, LibraryMissing, Proposer, Sampler, source_of
 
+T = TypeVar("T")
+
+_PATH = ("search", "sampler")
 log = logging.getLogger(__name__)
 
 
 class Missing(Sampler):
     """Stands for a sampler of another package that has been removed, or has other options, since its experiment began.
 
-    Everything but a proposal still works.
+    Everything but a proposal still works. The experiment waits, because the package may come back.
     """
 
+    name: str
     why: str
 
+    @property
+    def lacking(self) -> str:
+        return f"cannot be used: {self.why}"
+
     def proposer(self, problem: Problem, seed: int) -> Proposer:  # noqa: ARG002
-        raise LookupError(self.why)
+        raise LibraryMissing(f"{self.name} {self.lacking}")
 
 
 class SamplerSpec(JsonModel):
@@ -71,12 +79,14 @@ class SamplerSpec(JsonModel):
         sampler = self._sampler()
         if self.warm_start:
             problem = replace(problem, warm_started=True)
-        return sampler.chooses(problem) or ChosenSampler(self.sampler, sampler)
+        return self._told(lambda: sampler.chooses(problem), None) or ChosenSampler(self.sampler, sampler)
 
     def uses_curve_score(self, problem: Problem) -> bool:
         """As the specification says, or else as suits the sampler, if the problem has curve scores."""
         sampler = self.chosen_for(problem).sampler
-        wanted = sampler.gains_by_curve_score(problem) if self.curve_score is None else self.curve_score
+        wanted = self.curve_score
+        if wanted is None:
+            wanted = self._told(lambda: sampler.gains_by_curve_score(problem), otherwise=False)
         return problem.has_curve_score and wanted
 
     def uses_priors(self, problem: Problem) -> bool:
@@ -88,38 +98,62 @@ class SamplerSpec(JsonModel):
         sampler = self.chosen_for(problem).sampler
         return bool(self.warm_start) and sampler.learns and sampler.takes_priors
 
-    def mistakes_with(self, problem: Problem) -> list[Mistake]:
-        """Why the sampler does not suit the problem, at paths from the experiment's spec; empty if it does."""
+    def mistakes_with(self, problem: Problem, *, accepted: bool = False) -> list[Mistake]:
+        """Why the sampler does not suit the problem, at paths from the experiment's spec; empty if it does.
+
+        `accepted`: it is an experiment's already. That another package's raises now keeps nothing from changing.
+        """
         features = frozenset(problem.features())
         able = listed(name for name, kind in SAMPLERS.items() if not features & kind.unsupported)
         sampler = self._sampler()
         unsupported = [
-            Mistake(("search", "sampler"), f"{self.sampler} does not support {feature}; these samplers do: {able}")
+            Mistake(_PATH, f"{self.sampler} does not support {feature}; these samplers do: {able}")
             for feature in problem.features()
             if feature in sampler.unsupported
         ]
-        if self.sampler not in sampler_plugins().kinds:
+        if not self._is_plugin:
             return unsupported + sampler.mistakes_with(problem)
-        return unsupported or self._mistakes_of_plugin(problem)
+        try:
+            return unsupported or self._mistakes_of_plugin(problem, sampler)
+        except (Exception, SystemExit) as error:
+            log.exception("the sampler %s failed", self.sampler)
+            return [] if accepted else [Mistake(_PATH, why_failed(self.sampler, error))]
 
-    def _mistakes_of_plugin(self, problem: Problem) -> list[Mistake]:
-        """Also what it raises, and what is wrong with its first proposal."""
-        sampler, path = self._sampler(), ("search", "sampler")
+    def _mistakes_of_plugin(self, problem: Problem, sampler: Sampler) -> list[Mistake]:
+        """Also what is wrong with its first proposal. Raises what the sampler raises."""
+        if isinstance(sampler, Missing):  # was accepted with these options, and the package has changed since
+            return []
         try:
             mistakes = sampler.mistakes_with(problem)
             if mistakes:
                 return mistakes
-            params = sampler.proposer(problem, self.seed or 0).propose(0)
-            return [Mistake(path, f"{self.sampler} proposes {one}") for one in problem.space.mistakes_in(params)]
+            _call_hooks(sampler, problem)
+            proposer = sampler.proposer(problem, self.seed or 0)
+            params = proposer.propose(0)
+            source_of(proposer, 0)
+            return [Mistake(_PATH, f"{self.sampler} proposes {one}") for one in problem.space.mistakes_in(params)]
         except SpaceExhausted:
             return []
-        except Exception as error:
-            log.exception("the sampler %s failed", self.sampler)
-            return [Mistake(path, f"{self.sampler} fails with {type(error).__name__}: {error}")]
 
-    def warnings_with(self, problem: Problem) -> Iterator[Mistake]:
-        """What the sampler does not learn from although the problem has it, at paths from the experiment's spec."""
-        name, sampler = (chosen := self.chosen_for(problem)).name, chosen.sampler
+    def warnings_with(self, problem: Problem) -> list[Mistake]:
+        """What the sampler does not learn from although the problem has it, at paths from the experiment's spec.
+
+        Of another package's, also what its hooks raise: this is shown in lists of all experiments.
+        """
+        chosen = self.chosen_for(problem)
+        if isinstance(chosen.sampler, Missing):
+            return [Mistake(_PATH, f"{chosen.name} {chosen.sampler.lacking}; until it can, nothing more is proposed")]
+        try:
+            if self._is_plugin:
+                _call_hooks(chosen.sampler, problem)
+            return list(self._warnings_with(problem, chosen))
+        except (Exception, SystemExit) as error:
+            if not self._is_plugin:
+                raise
+            return [Mistake(_PATH, why_failed(self.sampler, error))]
+
+    def _warnings_with(self, problem: Problem, chosen: ChosenSampler) -> Iterator[Mistake]:
+        name, sampler = chosen.name, chosen.sampler
         if self.warm_start and not sampler.learns:
             message = f"has no effect on what {name} proposes: it does not learn from trials"
             yield Mistake(("search", "warm_start"), message)
@@ -127,7 +161,7 @@ class SamplerSpec(JsonModel):
         if blind:
             at_random = dict.fromkeys(one for feature in blind for one in problem.parameters_with(feature))
             message = f"{name} learns nothing about {' and '.join(blind)}, and draws {listed(at_random)} at random"
-            yield Mistake(("search", "sampler"), f"{message}; tpe learns about them")
+            yield Mistake(_PATH, f"{message}; tpe learns about them")
         if self.curve_score and (why := _why_no_curve_score(problem, sampler)):
             yield Mistake(("search", "curve_score"), f"has no effect: {why}")
         would_use_it = self.curve_score is None and problem.prunes and sampler.gains_by_curve_score(problem)
@@ -143,7 +177,7 @@ class SamplerSpec(JsonModel):
         by_values = not self.uses_curve_score(problem)
         if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:
             message = f"{name} learns from completed trials only, not from those that early stopping ends; tpe does"
-            yield Mistake(("search", "sampler"), message)
+            yield Mistake(_PATH, message)
 
     def _why_no_priors(self, problem: Problem) -> str | None:
         if len(problem.directions) > 1:
@@ -156,11 +190,26 @@ class SamplerSpec(JsonModel):
             return f"{chosen.name} proposes from a list of its own; priors are used by {others}"
         return None
 
+    @property
+    def _is_plugin(self) -> bool:
+        return self.sampler in sampler_plugins().kinds
+
+    def _told(self, call: Callable[[], T], otherwise: T) -> T:
+        """What the sampler answers. Of another package's, `otherwise` if it raises: the warnings say so."""
+        try:
+            return call()
+        except (Exception, SystemExit):
+            if not self._is_plugin:
+                raise
+            return otherwise
+
     def _sampler(self) -> Sampler:
         try:
             return SAMPLERS[self.sampler].model_validate(self.options)
-        except (KeyError, ValidationError):  # of a stored spec
-            return Missing(why="; ".join(map(str, self._mistakes())))
+        except (Exception, SystemExit) as error:
+            if not (self._is_plugin or isinstance(error, KeyError | ValidationError)):  # these are of a stored spec
+                raise
+            return Missing(name=self.sampler, why="; ".join(map(str, self._mistakes())))
 
     def _mistakes(self) -> list[Mistake]:
         if self.sampler not in SAMPLERS:
@@ -168,7 +217,14 @@ class SamplerSpec(JsonModel):
                 return [Mistake(("sampler",), sampler_plugins().broken[self.sampler])]
             unknown = unknown_name("sampler", self.sampler, SAMPLERS_ELSEWHERE, [*SAMPLERS])
             return [Mistake(("sampler",), unknown)]
-        kind = SAMPLERS[self.sampler]
+        try:
+            return self._mistakes_of(SAMPLERS[self.sampler])
+        except (Exception, SystemExit) as error:
+            if not self._is_plugin:
+                raise
+            return [Mistake(("sampler",), why_failed(self.sampler, error))]
+
+    def _mistakes_of(self, kind: type[Sampler]) -> list[Mistake]:
         _, mistakes = parse(TypeAdapter[Any](kind), self.options)
         found = [self._with_known_options(mistake, kind).under("options") for mistake in mistakes]
         if missing := kind.missing():
@@ -182,6 +238,16 @@ class SamplerSpec(JsonModel):
             return mistake
         options = listed(kind.model_fields) or "none"
         return Mistake(mistake.path, f"unknown option; the options of {self.sampler}: {options}")
+
+
+def _call_hooks(sampler: Sampler, problem: Problem) -> None:
+    """Raises what one of them raises. Those that propose are not called."""
+    sampler.chooses(problem)
+    sampler.gains_by_curve_score(problem)
+    sampler.startup_count(problem)
+    bool(sampler.learns_from_pruned_trials)
+    sampler.missing()
+    sampler.model_dump(mode="json")
 
 
 def sampler_meant(name: str) -> str | None:

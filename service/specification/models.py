@@ -21,7 +21,7 @@ from search.early_stopping.compared_metric import ComparedMetric, compared_metri
 from search.early_stopping.comparison_warnings import warnings_about_comparison
 from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.mistakes import Mistake, refuse
-from search.plugins import STORED
+from search.plugins import STORED, is_accepted
 from search.problem import Problem
 from search.samplers import SAMPLERS, SamplerSpec, sampler_meant
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
@@ -173,15 +173,15 @@ class ExperimentSpec(SpecPart):
     @model_validator(mode="after")
     def _check_consistency(self, validation: ValidationInfo) -> Self:
         if validation.context is not STORED:
-            refuse(type(self).__name__, self._mistakes(), {})
+            refuse(type(self).__name__, self._mistakes(validation), {})
         return self
 
-    def _mistakes(self) -> Iterator[Mistake]:
+    def _mistakes(self, validation: ValidationInfo) -> Iterator[Mistake]:
         yield from _repeated("objectives", [one.metric for one in self.objectives], "give each metric once")
         yield from _repeated("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
         for mistake in mistakes_in_forbidden(self.space):
             yield mistake.under("forbid")
-        yield from self.search.mistakes_with(self.problem)
+        yield from self.search.mistakes_with(self.problem, accepted=is_accepted("search", validation))
         for mistake in mistakes_in_metric(self.early_stopping, self.objective_metrics):
             yield mistake.under("early_stopping")
         if isinstance(self.early_stopping, Pbt):

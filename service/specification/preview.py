@@ -7,6 +7,8 @@ from typing import Any
 from search.analysis.preview import Preview, preview
 from search.early_stopping import Rule
 from search.mistakes import Mistake
+from search.plugins import why_failed
+from search.samplers.registry import sampler_plugins
 from search.study import Study
 from service.errors import Invalid
 from service.specification.documents import read_document
@@ -53,8 +55,19 @@ def preview_document(body: bytes, is_json: bool) -> SpecPreview:
     spec, chosen_rule = initial_rule(spec)
     seed = SEED if spec.search.seed is None else spec.search.seed
     why = chosen_rule.reason if chosen_rule else None
-    previewed = preview(Study(spec.problem, spec.search, seed), count)
+    previewed = _previewed(Study(spec.problem, spec.search, seed), count)
     return SpecPreview(previewed, spec.early_stopping, why, [*spec.warnings, *previewed.warnings])
+
+
+def _previewed(study: Study, count: int) -> Preview:
+    """Raises Invalid with what a sampler of another package raises."""
+    try:
+        return preview(study, count)
+    except Exception as error:
+        name = study.sampler.sampler
+        if name not in sampler_plugins().kinds:
+            raise
+        raise Invalid([Mistake(("search", "sampler"), why_failed(name, error))]) from error
 
 
 def _with_package(document: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from sqlalchemy.orm import Session
 from search.early_stopping import Rule
 from search.mistakes import Mistake
 from search.samplers import ChosenSampler
+from search.samplers.registry import OWN_SAMPLERS
+from search.samplers.sampler_spec import Missing
 from service.api.views.costs import CostView
 from service.api.views.missing_metrics import missing_metrics
 from service.api.views.rows import View
@@ -178,7 +180,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,
-            sampler=SamplerView.of(chosen[row.id]) if spec else SamplerView.as_stored(row.spec["search"]),
+            sampler=_sampler_view(row, chosen.get(row.id)),
             early_stopping=RuleView.of(spec.early_stopping, why)
             if spec
             else RuleView.as_stored(row.spec["early_stopping"], why),
@@ -190,6 +192,18 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
         )
 
     return [view(row) for row in rows]
+
+
+def _sampler_view(row: ExperimentRow, chosen: ChosenSampler | None) -> SamplerView:
+    """As stored where this service cannot read the spec, or lacks the sampler's package as it was."""
+    if chosen is None or isinstance(chosen.sampler, Missing):
+        return SamplerView.as_stored(row.spec["search"])
+    try:
+        return SamplerView.of(chosen)
+    except (Exception, SystemExit):
+        if chosen.name in OWN_SAMPLERS:
+            raise
+        return SamplerView.as_stored(row.spec["search"])  # the warnings say what a sampler of another package raises
 
 
 def _best_views(
@@ -205,9 +219,7 @@ def _best_views(
 
 def _missing_libraries(chosen: Mapping[str, ChosenSampler]) -> dict[str, str | None]:
     """By id, what the experiments lack whose next trial this service cannot propose."""
-    return {
-        id_: f"a library: {one.name} {missing}" for id_, one in chosen.items() if (missing := one.sampler.missing())
-    }
+    return {id_: f"a library: {one.name} {lacking}" for id_, one in chosen.items() if (lacking := one.sampler.lacking)}
 
 
 def _missing_resources(context: Context, session: Session, rows: Sequence[ExperimentRow]) -> dict[str, str | None]:

@@ -135,7 +135,7 @@ def contenders(context: Context, session: Session, page: Sequence[Place]) -> lis
             continue
         served_at = served.get(row.id, row.created_at)
         sampler = spec.search.chosen_for(spec.problem).sampler
-        can_give_trial = counts[row.id][TrialStatus.QUEUED] > 0 or sampler.missing() is None
+        can_give_trial = counts[row.id][TrialStatus.QUEUED] > 0 or sampler.lacking is None
         may_wait = can_give_trial and not is_left_to_slots(context, row, counts[row.id])
         is_due = ranks[row.id].running == 0 and now - served_at >= TURN
         found.append(Contender(row, ranks[row.id], spec.trainer.group, served_at, is_due, may_wait))

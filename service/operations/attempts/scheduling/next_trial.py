@@ -11,6 +11,7 @@ from itertools import chain
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from search.plugins import storable
 from search.problem import SpaceExhausted
 from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
@@ -233,7 +234,7 @@ def _propose(context: Context, experiment_id: str, number: int) -> Proposal | No
     except Exception as error:
         with log_context.bound(experiment=experiment_id):
             logger.exception("the search failed for experiment %s", experiment_id)
-        why = f"the search could not propose trial {number}: {type(error).__name__}: {error}"
+        why = storable(f"the search could not propose trial {number}: {type(error).__name__}: {error}")
         _end_proposals(context, experiment_id, number, EndReason.SEARCH_FAILED, why)
         raise ProposalFailed(why) from error
 
