@@ -18,6 +18,9 @@ SPACE = {
     "act": {"type": "categorical", "choices": ["relu", "gelu"]},
 }
 
+LATE = ("late", "exiting")
+FAILING = ("careless", "quitting")
+
 
 def spec(name: str, **parts: Any) -> dict[str, Any]:
     objectives = [{"metric": "loss", "direction": "minimize"}]
@@ -37,14 +40,38 @@ def main() -> None:
             found[name] = answer.json()
             if answer.status_code == 201:
                 found[name]["trials"] = [_ran(http, name) for _ in range(6)]
-        found["listed"] = [one["name"] for one in http.get("/v1/experiments").json()["items"]]
+        found["listed"] = [one["name"] for one in http.get("/v1/experiments?limit=100").json()["items"]]
         found["changed"] = {
             name: http.patch(f"/v1/experiments/{name}", json={"priority": 3}).status_code for name in found["listed"]
         }
         found["previewed"] = http.post(
             "/v1/spaces/preview", json={"space": SPACE, "search": {"sampler": "annealing"}, "n": 3}
         ).json()
+        found["after"] = {name: _afterwards(http, name, asks=not bodies) for name in found["listed"]}
+        found["refused"] = [
+            *(_mistakes(http, "/v1/spaces/preview", {"space": SPACE, **bodies[name]}) for name in LATE if bodies),
+            *(_mistakes(http, "/v1/experiments/own/replay", bodies[name]) for name in FAILING if bodies),
+        ]
     print(json.dumps(found))  # noqa: T201
+
+
+def _mistakes(http: TestClient, path: str, body: dict[str, Any]) -> Any:
+    """What the call is refused for."""
+    return http.post(path, json=body).json().get("errors")
+
+
+def _afterwards(http: TestClient, name: str, *, asks: bool) -> dict[str, Any]:
+    """The experiment when one more trial was asked for, if any, and its limits were changed."""
+    if asks:
+        http.post(f"/v1/experiments/{name}/ask")
+    limits = http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 99}})
+    shown = http.get(f"/v1/experiments/{name}").json()
+    told = ("status", "end_reason", "end_detail", "waiting_for", "sampler")
+    return {
+        "changed": limits.status_code,
+        "warnings": [one["message"] for one in shown["warnings"]],
+        **{field: shown[field] for field in told},
+    }
 
 
 def _ran(http: TestClient, name: str) -> dict[str, Any]:

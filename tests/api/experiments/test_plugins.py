@@ -14,6 +14,9 @@ pytestmark = pytest.mark.slow  # a service with installed packages takes seconds
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "own_sampler"
 BROKEN_SAMPLERS = """
+import os
+from typing import Annotated
+from pydantic import Field
 from search.samplers.random import Random
 from search.samplers.sampler import Sampler
 
@@ -41,9 +44,33 @@ class Late(Random):
                 if number: raise RuntimeError("trial 1 is one too many")
                 return inner.propose(number)
         return Failing()
+
+class Exiting(Random):
+    def proposer(self, problem, seed):
+        inner = super().proposer(problem, seed)
+        class Failing:
+            def learn(self, observation): pass
+            def propose(self, number):
+                if number: raise SystemExit(3)
+                return inner.propose(number)
+        return Failing()
+
+class Hooked(Random):
+    def gains_by_curve_score(self, problem):
+        raise RuntimeError("no curves here")
+
+class Changing(Random):
+    width: Annotated[float, Field(le=float(os.environ.get("THEIR_MAX", "1")))] = 0.1
+
+class Renewed(Random):
+    def gains_by_curve_score(self, problem):
+        if "THEIR_MAX" in os.environ: raise RuntimeError("a new version")
+        return False
 """
 BROKEN_RULES = """
 from typing import Literal
+import numpy as np
+from search.early_stopping.decision import Verdict
 from search.early_stopping.rule import StoppingRule
 
 class Unnamed(StoppingRule):
@@ -55,7 +82,33 @@ class Careless(StoppingRule):
         return [report.step]
     def judge(self, report, milestone, history):
         return 1 / 0
+
+class Quitting(Careless):
+    rule: Literal["quitting"] = "quitting"
+    def judge(self, report, milestone, history):
+        raise SystemExit(3)
+
+class Odd(StoppingRule):
+    rule: Literal["odd"] = "odd"
+    reached: str = "[report.step]"
+    said: str = "{}"
+    def milestones(self, report, history):
+        return eval(self.reached)
+    def judge(self, report, milestone, history):
+        history.peers(milestone, 0)
+        plain = dict(stop=False, rule="odd", step=report.step, milestone=milestone, value=report.value, cutoff=None)
+        return Verdict(**{**plain, "compared_count": 0, "reason": "as it is", **eval(self.said)})
 """
+ODD = {
+    "milestone": {"reached": "[np.int64(report.step)]"},
+    "float": {"reached": "[report.step + 0.5]"},
+    "twice": {"reached": "[report.step, report.step]"},
+    "large": {"reached": "[2**70]"},
+    "ahead": {"reached": "[100]"},
+    "count": {"said": "{'compared_count': np.int64(2)}"},
+    "no-reason": {"said": "{'reason': None}"},
+    "surrogate": {"said": "{'reason': 'a\\ud800b'}"},
+}
 ENTRY_POINTS = """
 [paceline.samplers]
 absent = not_installed_anywhere:Sampler
@@ -63,12 +116,18 @@ unfinished = broken_samplers:Unfinished
 elsewhere = broken_samplers:Elsewhere
 raising = broken_samplers:Raising
 late = broken_samplers:Late
+exiting = broken_samplers:Exiting
+hooked = broken_samplers:Hooked
+changing = broken_samplers:Changing
+renewed = broken_samplers:Renewed
 tpe = broken_samplers:Raising
 number = math:pi
 
 [paceline.early_stopping]
 unnamed = broken_rules:Unnamed
 careless = broken_rules:Careless
+quitting = broken_rules:Quitting
+odd = broken_rules:Odd
 """
 
 
@@ -103,8 +162,10 @@ def answers(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
         "annealed": {"search": {"sampler": "annealing", "seed": 7, "options": {"neighbourhood": 0.1}}},
         "flat": {"early_stopping": {"rule": "plateau", "steps": 2}},
         "patient": {"early_stopping": {"rule": "patient", "patience": 0, "wrapped_rule": {"rule": "plateau"}}},
-        "careless": {"early_stopping": {"rule": "careless"}},
-        "late": {"search": {"sampler": "late"}},
+        **{name: {"early_stopping": {"rule": name}} for name in ("careless", "quitting")},
+        **{f"odd-{name}": {"early_stopping": {"rule": "odd", **options}} for name, options in ODD.items()},
+        **{name: {"search": {"sampler": name}} for name in ("late", "exiting", "hooked", "renewed")},
+        "changing": {"search": {"sampler": "changing", "options": {"width": 0.9}}},
         "wrong-option": {"search": {"sampler": "annealing", "options": {"heat": 3, "temperature": 0}}},
         "wrong-rule-option": {"early_stopping": {"rule": "plateau", "width": 3}},
         "constrained": {"search": {"sampler": "annealing"}, "constraints": [{"metric": "ms", "max": 3}]},
@@ -161,6 +222,7 @@ def test_a_rule_of_another_package_stops_trials_also_within_patient(answers: dic
         ("unnamed", "early_stopping.rule", 'its field must be `rule: Literal["unnamed"] = "unnamed"`'),
         ("elsewhere", "search.sampler", "Elsewhere proposes lr: must be between 0.0001 and 1, not 7"),
         ("raising", "search.sampler", "Raising fails with RuntimeError: no licence found"),
+        ("hooked", "search.sampler", "Hooked fails with RuntimeError: no curves here"),
     ],
 )
 def test_a_mistake_is_answered_like_one_with_a_sampler_of_the_service(
@@ -178,32 +240,74 @@ def test_a_broken_plugin_is_logged_and_the_others_and_the_services_own_still_wor
     assert len(answers["own"]["trials"]) == 6
 
 
-def test_a_rule_that_raises_decides_nothing_and_loses_no_report(answers: dict[str, Any]) -> None:
-    assert [trial["reports"] for trial in answers["careless"]["trials"]] == [9] * 6
-    assert "the rule careless failed on trial" in answers["log"]
+@pytest.mark.parametrize("name", ["careless", "quitting"])
+def test_a_rule_that_raises_decides_nothing_and_loses_no_report(answers: dict[str, Any], name: str) -> None:
+    assert [trial["reports"] for trial in answers[name]["trials"]] == [9] * 6
+    assert f"the rule {name} failed on trial" in answers["log"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_rule_whose_verdicts_cannot_be_stored_loses_no_report(answers: dict[str, Any], name: str) -> None:
+    assert [trial["reports"] for trial in answers[f"odd-{name}"]["trials"]] == [9] * 6
+
+
+def test_a_preview_and_a_replay_are_refused_with_what_the_plugin_raises(answers: dict[str, Any]) -> None:
+    assert [(one["path"], one["message"]) for [one] in answers["refused"]] == [
+        ("search.sampler", "late fails with RuntimeError: trial 1 is one too many"),
+        ("search.sampler", "exiting fails with PluginExited: it exits with 3"),
+        ("early_stopping.rule", "careless fails with ZeroDivisionError: division by zero"),
+        ("early_stopping.rule", "quitting fails with PluginExited: it exits with 3"),
+    ]
 
 
 def test_a_sampler_that_raises_ends_its_experiment_with_the_reason(answers: dict[str, Any]) -> None:
     first, second, *_ = answers["late"]["trials"]
     assert first["reports"] == 9
     assert "RuntimeError: trial 1 is one too many" in second["refused"]["detail"]
+    assert "PluginExited: it exits with 3" in answers["exiting"]["trials"][1]["refused"]["detail"]
+    assert [answers["after"][name]["end_reason"] for name in ("late", "exiting")] == ["search_failed"] * 2
 
 
-def test_experiments_outlive_the_packages_that_they_name(answers: dict[str, Any], tmp_path: Path) -> None:
-    nothing = tmp_path / "nothing.json"
+def later_answers(answers: dict[str, Any], tmp_path: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """What a service with the same data answers in another environment, and submits nothing."""
+    nothing, data = tmp_path / "nothing.json", tmp_path / "data"
     nothing.write_text("{}")
+    shutil.copytree(answers["data"], data)
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.api.experiments.plugged_in", answers["data"], str(nothing)],
+        [sys.executable, "-m", "tests.api.experiments.plugged_in", str(data), str(nothing)],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
     )
     assert ended.returncode == 0, ended.stderr
-    later = json.loads(ended.stdout.splitlines()[-1])
+    later: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     assert set(later["listed"]) == set(answers["listed"])
-    assert {"annealed", "flat", "patient"} <= set(answers["listed"])
     assert set(later["changed"].values()) == {200}
+    return later
+
+
+def test_experiments_outlive_the_packages_that_they_name(answers: dict[str, Any], tmp_path: Path) -> None:
+    later = later_answers(answers, tmp_path, {**os.environ})
+    assert {"annealed", "flat", "patient"} <= set(answers["listed"])
+    annealed = later["after"]["annealed"]
+    assert (annealed["status"], annealed["end_reason"], annealed["changed"]) == ("running", None, 200)
+    assert annealed["waiting_for"].startswith("a library: annealing cannot be used: sampler: unknown sampler")
+    assert annealed["sampler"]["options"] == {"neighbourhood": 0.1}
+    assert annealed["warnings"][0].endswith("until it can, nothing more is proposed")
+
+
+def test_experiments_outlive_a_new_version_of_the_packages_that_they_name(
+    answers: dict[str, Any], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """One that refuses the stored options, and whose hook raises."""
+    after = later_answers(answers, tmp_path, {**environment, "THEIR_MAX": "0.5"})["after"]
+    assert after["renewed"]["warnings"][0] == "renewed fails with RuntimeError: a new version"
+    assert after["renewed"]["changed"] == 200
+    changing = after["changing"]
+    assert (changing["status"], changing["changed"]) == ("running", 200)
+    assert "changing cannot be used: options.width: " in changing["waiting_for"]
 
 
 def test_the_conformance_tests_run_on_a_sampler_and_a_rule_of_another_package(environment: dict[str, str]) -> None:
