@@ -1,6 +1,7 @@
 """The samplers by name."""
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
 from pkgutil import resolve_name
 
@@ -25,7 +26,15 @@ OWN_SAMPLERS: dict[str, str] = {
 @cache
 def sampler_plugins() -> Plugins[Sampler]:
     """Loaded at first use, because their modules import this package."""
-    return plugins(SAMPLER_GROUP, Sampler, OWN_SAMPLERS)  # type: ignore[type-abstract] # it is not instantiated
+    return plugins(SAMPLER_GROUP, Sampler, OWN_SAMPLERS, _flaw)  # type: ignore[type-abstract] # it is not instantiated
+
+
+def _flaw(_: str, kind: type[Sampler]) -> str | None:
+    """The mistakes of every sampler name those that support a feature, so that all of them must tell."""
+    for name in ("unsupported", "drawn_at_random"):
+        if not isinstance(getattr(kind, name), AbstractSet):
+            return f"its {name} must be a frozenset"
+    return None
 
 
 @cache

@@ -55,6 +55,9 @@ class Exiting(Random):
                 return inner.propose(number)
         return Failing()
 
+class Listing(Random):
+    unsupported = ["constraints"]
+
 class Hooked(Random):
     def gains_by_curve_score(self, problem):
         raise RuntimeError("no curves here")
@@ -118,6 +121,7 @@ raising = broken_samplers:Raising
 late = broken_samplers:Late
 exiting = broken_samplers:Exiting
 hooked = broken_samplers:Hooked
+listing = broken_samplers:Listing
 changing = broken_samplers:Changing
 renewed = broken_samplers:Renewed
 tpe = broken_samplers:Raising
@@ -171,7 +175,10 @@ def answers(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
         "constrained": {"search": {"sampler": "annealing"}, "constraints": [{"metric": "ms", "max": 3}]},
         "unnamed": {"early_stopping": {"rule": "unnamed"}},
         "own": {"search": {"sampler": "tpe"}},
-        **{name: {"search": {"sampler": name}} for name in ("absent", "unfinished", "elsewhere", "raising", "number")},
+        **{
+            name: {"search": {"sampler": name}}
+            for name in ("absent", "unfinished", "elsewhere", "raising", "number", "listing")
+        },
     }
     (folder / "bodies.json").write_text(json.dumps(bodies))
     ended = subprocess.run(
@@ -219,6 +226,7 @@ def test_a_rule_of_another_package_stops_trials_also_within_patient(answers: dic
             "Broken_samplers:Unfinished of their-plugins cannot be used: it must implement",
         ),
         ("number", "search.sampler", "it must be a subclass of search.samplers.sampler.Sampler"),
+        ("listing", "search.sampler", "its unsupported must be a frozenset"),
         ("unnamed", "early_stopping.rule", 'its field must be `rule: Literal["unnamed"] = "unnamed"`'),
         ("elsewhere", "search.sampler", "Elsewhere proposes lr: must be between 0.0001 and 1, not 7"),
         ("raising", "search.sampler", "Raising fails with RuntimeError: no licence found"),
