@@ -17,9 +17,10 @@ STARTING_SECONDS = 600.0
 """A process may be about to lock a folder of up to this age."""
 
 
-def lock_in_use(folder: Path, make: Callable[[], Any]) -> int:
+def lock_in_use(folder: Path, make: Callable[[], Any], tidy: Callable[[], Any] | None = None) -> int:
     """Lock `folder` as used by this process, after `make()` if it does not exist.
 
+    `tidy` is called, before others can lock the folder, if no other process uses it.
     Returns the file descriptor; `os.close` releases the lock. The kernel releases it when the process dies, so a folder
     without a lock is unused.
     """
@@ -28,10 +29,20 @@ def lock_in_use(folder: Path, make: Callable[[], Any]) -> int:
             make()
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            if tidy is not None:
+                _tidy_if_unused(descriptor, folder, tidy)
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             if _is_at(descriptor, folder):
                 return descriptor
             os.close(descriptor)  # the folder was removed before it was locked
+
+
+def _tidy_if_unused(descriptor: int, folder: Path, tidy: Callable[[], Any]) -> None:
+    """The exclusive lock is kept, for the caller to turn it into a shared one."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(descriptor, folder):
+            tidy()
 
 
 def _is_at(descriptor: int, folder: Path) -> bool:

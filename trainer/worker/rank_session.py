@@ -50,7 +50,7 @@ from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset.baseline import Baseline
 from trainer.worker.system_metrics.nvidia_smi import Gpu
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
-from trainer.worker.user_code import call, find_function, lock_folder, unpack
+from trainer.worker.user_code import call, find_function, lock_package
 from trainer.worker.wait_notices import noticing_waits
 from trainer.worker.working_directory import WorkingDirectory
 
@@ -259,8 +259,7 @@ class RankSession:
         job = self.job
         if job.package is not None and job.package_folder is not None and job.package_name is not None:
             self.folder = Path(tempfile.gettempdir()) / job.package_folder
-            name, folder = job.package_name, self.folder
-            self._folder_lock = lock_folder(folder, lambda: unpack(ray.get(job.package), name, folder))
+            self._folder_lock = lock_package(self.folder, job.package_name, lambda: ray.get(job.package))
         if (directory := working_directory()) is not None:
             used = WorkingDirectory(Path(directory), self.folder, ranks_of_node(), job.event_files)
             self._working_directory = used

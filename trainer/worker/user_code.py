@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import logging
 import os
 import re
 import shutil
@@ -17,6 +18,9 @@ from typing import Any
 import ray
 
 from trainer.unused_folders import lock_in_use, remove_unused
+from trainer.worker.package_files import remove_additions, write_listing
+
+logger = logging.getLogger("paceline")
 
 FOLDER_PREFIX = "paceline-slot."
 """Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
@@ -32,6 +36,7 @@ def unpack(content: bytes, filename: str, folder: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         private = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
         _write(content, filename, private)
+        write_listing(private)
         try:
             private.rename(folder)
         except OSError:  # another process was first
@@ -47,19 +52,30 @@ def enter_package(package: Any | None, name: str | None, folder_name: str | None
     if package is None or name is None or folder_name is None:
         return None
     folder = Path(tempfile.gettempdir()) / folder_name
-    lock_folder(folder, lambda: unpack(ray.get(package), name, folder))
+    lock_package(folder, name, lambda: ray.get(package))
     os.chdir(folder)
     return folder
 
 
-def lock_folder(folder: Path, fill: Callable[[], Any]) -> int:
-    """As `lock_in_use`. Also removes the packages of slots that were killed, before `fill()`."""
+def lock_package(folder: Path, filename: str, content: Callable[[], bytes]) -> int:
+    """As `lock_in_use`, with the package in the folder as it was submitted, unless another process uses it already.
+
+    Also removes the packages of slots that were killed, before it unpacks this one.
+    """
 
     def make() -> None:
         remove_unused_packages(folder.parent)
-        fill()
+        unpack(content(), filename, folder)
 
-    return lock_in_use(folder, make)
+    def tidy() -> None:
+        try:
+            if remove_additions(folder):
+                _write(content(), filename, folder)
+                write_listing(folder)
+        except OSError as error:
+            logger.warning("what an earlier trial has left in the package's folder stays there: %s", error)
+
+    return lock_in_use(folder, make, tidy)
 
 
 def remove_unused_packages(parent: Path) -> None:

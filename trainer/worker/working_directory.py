@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainer.unused_folders import remove_unused
 from trainer.worker.event_files import keep_event_files
+from trainer.worker.package_files import read_listing
 
 COPIED_BYTES = 1_000_000
 """Larger files of the package are links to it: they are usually data, which a script does not change."""
@@ -87,14 +88,13 @@ def _arrivals(directory: Path) -> Path:
 
 
 def _fill(directory: Path, package: Path) -> None:
-    for folder, _, names in os.walk(package):
-        target = directory / Path(folder).relative_to(package)
-        if target.name == "__pycache__":
-            continue
-        target.mkdir(exist_ok=True)
-        for name in names:
-            source = Path(folder, name)
-            if source.stat().st_size > COPIED_BYTES:
-                (target / name).symlink_to(source)
-            else:
-                shutil.copy2(source, target / name)
+    """Only with the package's own files: beside them may be what another trial has written."""
+    own = read_listing(package)
+    for name in own.folders:
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    for name in own.unchanged(package):
+        source, target = package / name, directory / name
+        if source.stat().st_size > COPIED_BYTES:
+            target.symlink_to(source)
+        else:
+            shutil.copy2(source, target)

@@ -340,6 +340,7 @@ def ignore_everything(config: dict[str, Any]) -> None:
 def leak(config: dict[str, Any]) -> None:
     LEAKED.append(1)
     os.environ["LEAKED"] = "yes"
+    Path(__file__).with_name("leaked").touch()
     sys.path.append("/leaked")
     os.chdir("/")
     torch.set_default_dtype(torch.float64)
@@ -358,6 +359,7 @@ def look_for_leaks(config: dict[str, Any]) -> None:
     found = [
         *(["module"] if LEAKED else []),
         *(["environment"] if "LEAKED" in os.environ else []),
+        *(["file"] if Path(__file__).with_name("leaked").exists() else []),
         *(["path"] if "/leaked" in sys.path else []),
         *(["folder"] if Path.cwd() == Path("/") else []),
         *(["dtype"] if torch.get_default_dtype() != torch.float32 else []),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from trainer.worker.package_files import write_listing
 from trainer.worker.working_directory import COPIED_BYTES, WorkingDirectory
 
 RUN = "digits-x-0123456789ab/trial-{}-attempt-1"
@@ -57,6 +58,7 @@ def package(tmp_path: Path) -> Path:
     (package / "train.py").write_text("x = 1")
     (package / "data" / "small.csv").write_text("1,2")
     (package / "large.bin").write_bytes(b"x" * (COPIED_BYTES + 1))
+    write_listing(package)
     return package
 
 
@@ -89,6 +91,17 @@ def test_it_has_the_files_of_the_package_and_changes_of_one_trial_are_not_seen_b
     assert list(at(tmp_path).parent.iterdir()) == []
     assert Path.cwd().exists(), "the process may serve another attempt"
     assert (package / "large.bin").exists()
+
+
+def test_it_has_no_files_that_another_trial_has_written_beside_those_of_the_package(
+    tmp_path: Path, package: Path
+) -> None:
+    (package / "last.pt").write_text("epoch 2")
+    (package / "data" / "small.csv").write_text("changed")
+    (package / "data" / "runs").mkdir()
+    used = enter(at(tmp_path), package)
+    assert sorted(path.name for path in Path().rglob("*")) == ["data", "large.bin", "train.py"]
+    used.leave()
 
 
 def test_the_ranks_of_a_node_share_it_and_the_last_one_removes_it(tmp_path: Path, package: Path) -> None:
