@@ -55,6 +55,15 @@ def test_a_secret_that_the_agent_does_not_have_fails_the_trial_by_its_name(servi
     assert "agent 'test' has no environment variable NOT_THERE" in end.error.message
 
 
+def test_a_forked_child_that_fails_ends_there_and_the_trial_continues(
+    service: FakeService, add: Add, record: Path
+) -> None:
+    trial = add("fork_a_child_that_fails", trainer={"scaling": {"num_workers": 1}})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    assert record.read_text() == "0 code 1\n"
+    assert "ValueError: in the child" in service.log(trial, 0)
+
+
 def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: FakeService, add: Add) -> None:
     _, error = failure_in_new_processes(service, lambda: add("fail_on_rank_1"))
     assert error.kind == FailureKind.USER_ERROR

@@ -42,6 +42,7 @@ from trainer.worker.commands.command_output import last_lines
 from trainer.worker.datasets.dataset_shards import DatasetShards
 from trainer.worker.exit_code import record_exit_code
 from trainer.worker.failures import CommandFailed, Failure, describe, headline, not_read, not_saved
+from trainer.worker.forked_child import ending_forked_children
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
@@ -196,11 +197,12 @@ class RankSession:
 
     def _train(self) -> WorkerEnded:
         try:
-            function = self._load()
-            self.is_importing = False
-            self.job.slot.function_began.remote(self.job.run)
-            self.times.begin()
-            call(function, self.job.config)
+            with ending_forked_children():
+                function = self._load()
+                self.is_importing = False
+                self.job.slot.function_began.remote(self.job.run)
+                self.times.begin()
+                call(function, self.job.config)
         except StopTraining:
             return WorkerEnded(has_stopped=True)
         except BaseException as error:  # noqa: BLE001 - sys.exit() and worse are failures of the user's code

@@ -1,0 +1,50 @@
+"""A process that the training function forks ends as in a plain script, and runs nothing of Paceline."""
+
+import subprocess
+import sys
+
+import pytest
+
+FORKS = """
+import os, sys
+from trainer.worker.forked_child import ending_forked_children
+
+def train_fn():
+    child = os.fork()
+    if child == 0:
+        {child}
+        return
+    print("code", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+with ending_forked_children():
+    train_fn()
+print("after the trial", flush=True)
+"""
+
+ENDS = [
+    ("raise ValueError('in the child')", 1, "ValueError: in the child"),
+    ("print('trained', end=' ')", 0, ""),
+    ("sys.exit(3)", 3, ""),
+    ("sys.exit()", 0, ""),
+    ("sys.exit('a reason')", 1, "a reason"),
+]
+
+
+@pytest.mark.parametrize(("child", "code", "error"), ENDS)
+def test_a_forked_child_ends_with_the_code_and_the_traceback_of_a_plain_script(
+    child: str, code: int, error: str
+) -> None:
+    arguments = [sys.executable, "-c", FORKS.format(child=child)]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.endswith(f"code {code}\nafter the trial\n")
+    assert ended.stdout.count("after the trial") == 1
+    assert error in ended.stderr
+    assert ended.stderr.count("Traceback") == child.startswith("raise")
+
+
+def test_an_error_of_the_process_itself_is_raised_as_ever() -> None:
+    text = FORKS.format(child="os._exit(0)").replace("    train_fn()", "    train_fn(); raise KeyError('parent')")
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "KeyError: 'parent'" in ended.stderr
+    assert "after the trial" not in ended.stdout
