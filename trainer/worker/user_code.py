@@ -25,6 +25,8 @@ logger = logging.getLogger("paceline")
 FOLDER_PREFIX = "paceline-slot."
 """Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
 
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 
 class BadEntrypoint(Exception):
     """The module or function of the entrypoint does not exist. The message says which exist."""
@@ -108,20 +110,25 @@ def find_function(entrypoint: str, folder: Path | None) -> Callable[..., Any]:
 
 
 def call(function: Callable[..., Any], config: dict[str, Any]) -> Any:
-    """Call it as Ray Train would, with the configuration if it takes an argument; returns what it returns."""
-    required = [p for p in inspect.signature(function).parameters.values() if _is_required(p)]
+    """Call it with the configuration if it takes an argument, as Ray Train does; returns what it returns.
+
+    An argument with a default value gets the configuration, too, which Ray Train would leave out without a warning.
+    """
+    named = [p for p in inspect.signature(function).parameters.values() if p.kind in POSITIONAL]
+    required = [p.name for p in named if p.default is p.empty]
+    name = getattr(function, "__name__", type(function).__name__)
     if len(required) > 1:
-        names = ", ".join(p.name for p in required)
         raise BadEntrypoint(
-            f"{function.__name__}({names}) takes {len(required)} arguments; a training function takes one, "
+            f"{name}({', '.join(required)}) takes {len(required)} arguments; a training function takes one, "
             "the configuration, or none"
         )
-    return function(config) if required else function()
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    named = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    return named and parameter.default is parameter.empty
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadEntrypoint(f"{name} is a generator, because it has a yield; it must be a plain function")
+    returned = function(config) if required or (named and config) else function()
+    if inspect.iscoroutine(returned):
+        returned.close()  # else Python warns that it was never awaited
+        raise BadEntrypoint(f"{name} is an async function; it must be a plain one, which may call asyncio.run()")
+    return returned
 
 
 def _unload_namesake(module_name: str, folder: Path) -> None:

@@ -64,15 +64,19 @@ def _modules(files: Sequence[str]) -> list[str]:
 def _mistakes_in_signature(tree: ast.Module, filename: str, function: str, path: Path) -> list[Mistake]:
     """The function is called with the configuration, or without arguments."""
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == function:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == function:
             flaw = _flaw_in(node)
             return [] if flaw is None else [Mistake(path, f"{filename}: {function} {flaw}")]
     return []
 
 
-def _flaw_in(node: ast.FunctionDef | ast.ClassDef) -> str | None:
+def _flaw_in(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str | None:
     if isinstance(node, ast.ClassDef):
         return "is a class, and must be a function"
+    if isinstance(node, ast.AsyncFunctionDef):
+        if node.decorator_list:  # which may make a plain function of it
+            return None
+        return "is an async function, and must be a plain one, which may call asyncio.run()"
     if _yields(node):
         return "is a generator, because it has a yield, and must be a plain function"
     needed = len(node.args.posonlyargs) + len(node.args.args) - len(node.args.defaults)

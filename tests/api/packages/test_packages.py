@@ -210,8 +210,10 @@ def test_what_datasets_name_is_looked_for_in_the_package(service: Api) -> None:
         (b"class train_fn:\n    def __init__(self, config): pass\n", "is a class, and must be a function"),
         (b"def train_fn(config):\n    for x in (1, 2):\n        yield x\n", "is a generator, because it has a yield"),
         (b"def train_fn(config):\n    def batches():\n        yield 1\n    list(batches())\n", None),
+        (b"async def train_fn(config): pass\n", "is an async function, and must be a plain one"),
+        (b"@run\nasync def train_fn(config): pass\n", None),
     ],
-    ids=["class", "generator", "inner generator"],
+    ids=["class", "generator", "inner generator", "async", "decorated async"],
 )
 def test_what_ray_train_would_not_call_as_a_function_is_refused(service: Api, code: bytes, flaw: str | None) -> None:
     package = service.post("/v1/packages", 201, content=code, params={"filename": "train.py"})["id"]

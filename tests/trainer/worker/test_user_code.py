@@ -3,6 +3,7 @@
 import io
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,63 @@ def test_a_missing_library_is_not_reported_as_a_missing_module(tmp_path: Path) -
 def test_a_function_of_two_arguments_is_refused_with_an_explanation() -> None:
     with pytest.raises(BadEntrypoint, match="takes one, the configuration, or none"):
         call(divmod, {})
+
+
+def test_an_instance_that_takes_two_arguments_is_refused_with_an_explanation() -> None:
+    class Training:
+        def __call__(self, config: object, epochs: object) -> None: ...
+
+    with pytest.raises(
+        BadEntrypoint, match=r"^Training\(config, epochs\) takes 2 arguments; a training function takes"
+    ):
+        call(Training(), {})
+
+
+def with_optional(config: object = None) -> object:
+    return config
+
+
+def with_two_optional(config: object = None, verbose: bool = False) -> object:
+    return config, verbose
+
+
+def with_other_arguments(*args: object, verbose: bool = False) -> object:
+    return args, verbose
+
+
+@pytest.mark.parametrize(
+    ("function", "returned"),
+    [
+        (with_optional, {"lr": 1}),
+        (with_two_optional, ({"lr": 1}, False)),
+        (with_other_arguments, ((), False)),
+        (lambda: "nothing", "nothing"),
+    ],
+)
+def test_an_argument_with_a_default_value_gets_the_configuration(
+    function: Callable[..., object], returned: object
+) -> None:
+    assert call(function, {"lr": 1}) == returned
+
+
+def test_without_a_configuration_the_default_value_stays() -> None:
+    assert call(with_optional, {}) is None
+
+
+async def trains_later(config: object) -> None: ...
+
+
+def trains_in_parts(config: object) -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(trains_later, "trains_later is an async function"), (trains_in_parts, "trains_in_parts is a generator")],
+)
+def test_a_function_that_would_not_run_when_it_is_called_is_refused(
+    function: Callable[..., object], message: str
+) -> None:
+    with pytest.raises(BadEntrypoint, match=f"^{message}"):
+        call(function, {})
