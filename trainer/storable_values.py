@@ -4,8 +4,11 @@ The service and the code in Ray's processes share these rules. The module import
 travels to the cluster by value.
 """
 
+import contextlib
 import math
 from collections.abc import Callable
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 NOT_JSON = object()
@@ -40,8 +43,8 @@ def json_metrics(
 ) -> tuple[dict[str, Any], list[str]]:
     """The metrics as JSON values, and the names of those that have none.
 
-    NumPy's scalars, and arrays and tensors with one element, become numbers. NaN and the infinities become text, as by
-    `storable_float`.
+    Decimals, fractions, NumPy's scalars, and arrays and tensors with one element, become numbers. NaN and the
+    infinities become text, as by `storable_float`.
     """
     values = {storable_text(str(name)): _json(value, convert_float) for name, value in metrics.items()}
     dropped = [name for name, value in values.items() if value is NOT_JSON]
@@ -79,7 +82,15 @@ def _json(value: Any, convert_float: Converter) -> Any:
             return [item for one in value if (item := _json(one, convert_float)) is not NOT_JSON]
         case _:
             item = value.item() if hasattr(value, "item") and _element_count(value) == 1 else value
-            return _json(item, convert_float) if type(item) is not type(value) else NOT_JSON
+            return _json(item, convert_float) if type(item) is not type(value) else _real(value, convert_float)
+
+
+def _real(value: Any, convert_float: Converter) -> Any:
+    """A number of another type, such as a Decimal or a Fraction, as a float; NOT_JSON if it is none, or too large."""
+    if isinstance(value, Real | Decimal):
+        with contextlib.suppress(ValueError, OverflowError, TypeError):
+            return convert_float(float(value))
+    return NOT_JSON
 
 
 def _element_count(value: Any) -> Any:

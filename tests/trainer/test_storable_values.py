@@ -1,7 +1,10 @@
 """Text and numbers that JSON and every database can hold: one rule for the service and the workers."""
 
 import math
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,9 +52,23 @@ def test_numbers_without_a_json_form_become_words_and_the_rest_is_dropped_by_nam
     assert dropped == ["d"]
 
 
-def test_a_number_that_is_no_python_number_is_dropped() -> None:
-    """The item of NumPy's long double is one again."""
-    assert json_metrics({"a": np.longdouble(1), "b": np.float16(0.5)}) == ({"b": 0.5}, ["a"])
+NUMBERS = [
+    (Decimal("0.7"), 0.7),
+    (Fraction(1, 2), 0.5),
+    (Decimal("NaN"), "NaN"),
+    (Decimal("-Infinity"), "-Infinity"),
+    (np.longdouble(1), 1.0),  # its item is one again
+    (np.float16(0.5), 0.5),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), NUMBERS)
+def test_numbers_of_other_types_become_floats(value: Any, expected: float | str) -> None:
+    assert json_metrics({"a": value, "b": [value]}) == ({"a": expected, "b": [expected]}, [])
+
+
+def test_a_number_that_no_float_can_hold_is_dropped() -> None:
+    assert json_metrics({"a": Fraction(10**400), "b": Decimal("sNaN")}) == ({}, ["a", "b"])
 
 
 @pytest.mark.slow  # it imports torch
