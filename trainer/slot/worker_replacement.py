@@ -18,7 +18,13 @@ MAX_SUSPICIONS = 3
 """How many trials in a row are repeated because they failed in used workers, without a sign of what is to blame."""
 
 SUFFICIENT_SUCCESSES = 2
-"""How many repeated trials in a row must succeed in new workers until used ones are to blame. One may be chance."""
+"""How many trials in a row, each after a failure in used workers, must succeed in new ones until used ones are to
+blame. One may be chance."""
+
+ADVICE = (
+    "this process has served other trials: if trials fail like this only after others, because of what those have left "
+    "in a library, set trainer.reuse_workers: false"
+)
 
 Process = tuple[str, int]
 """The id of a Ray node, and the id of a process on it."""
@@ -31,6 +37,9 @@ class WorkerReuse:
     registration. Others do so in the training function. A trial that may have failed for that reason is repeated, once,
     which shows whether used workers are to blame: the slot has new ones after each failure. If they are to blame, each
     trial gets new workers from then on.
+
+    A trial that has reported is not repeated: it may have trained for hours. There the next trial, in the new workers,
+    shows the same.
     """
 
     def __init__(self) -> None:
@@ -42,6 +51,8 @@ class WorkerReuse:
         self._suspicions = 0
         self._succeeded: set[str] = set()
         self._are_failures_real = False
+        self._has_failed_late = False
+        self._successes_after_late_failures = 0
 
     def begin(self) -> None:
         """An attempt is about to begin."""
@@ -79,6 +90,18 @@ class WorkerReuse:
         if attempt.has_reported:
             self._suspicions = 0
             self._succeeded.clear()
+            return self._learn_from_late_end(outcome, attempt)
+        return outcome
+
+    def _learn_from_late_end(self, outcome: AttemptOutcome, attempt: Attempt) -> AttemptOutcome:
+        """Of a trial that has reported in used workers. Returns the outcome, with advice if they may be to blame."""
+        failure = outcome.failure
+        if failure is None:
+            self._has_failed_late = False
+            self._successes_after_late_failures = 0
+        elif failure.kind == USER_ERROR and attempt.assignment.trainer.command is None:
+            self._has_failed_late = True
+            return replace(outcome, failure=replace(failure, message=f"{failure.message}; {ADVICE}"))
         return outcome
 
     def _may_be_to_blame(self, failure: Failure, attempt: Attempt) -> bool:
@@ -89,9 +112,26 @@ class WorkerReuse:
         return not self._are_reusable or not (self._are_failures_real or self._suspicions >= MAX_SUSPICIONS)
 
     def _learn_from_new_workers(self, outcome: AttemptOutcome, attempt: Attempt) -> None:
+        if attempt.assignment.trial in self._repeated:
+            self._learn_from_repeated_trial(outcome, attempt)
+        if self._has_failed_late:
+            self._learn_after_late_failure(outcome)
+
+    def _learn_after_late_failure(self, outcome: AttemptOutcome) -> None:
+        """A trial that was stopped tells nothing: it may not have come as far."""
+        if outcome.status == COMPLETED:
+            self._has_failed_late = False
+            self._successes_after_late_failures += 1
+            if self._successes_after_late_failures >= SUFFICIENT_SUCCESSES and self._are_reusable:
+                self._replace_after_each_trial(
+                    "trials fail in used processes, and those after them succeed in new ones"
+                )
+        elif outcome.failure is not None and outcome.failure.kind == USER_ERROR:
+            self._has_failed_late = False
+            self._successes_after_late_failures = 0
+
+    def _learn_from_repeated_trial(self, outcome: AttemptOutcome, attempt: Attempt) -> None:
         trial = attempt.assignment.trial
-        if trial not in self._repeated:
-            return
         if attempt.has_reported or outcome.status == COMPLETED:
             self._succeeded.add(trial)
             if len(self._succeeded) >= SUFFICIENT_SUCCESSES and self._are_reusable:

@@ -16,6 +16,8 @@ class Slot:
     reuse: WorkerReuse = field(default_factory=WorkerReuse)
     command: list[str] | None = None
     pid: int = 1
+    message: str = ""
+    """of the last failure"""
 
     def run(
         self,
@@ -40,6 +42,7 @@ class Slot:
             self.pid += 1
         found = AttemptOutcome(status, began=True) if failure is None else _failed(failure)
         outcome = self.reuse.accepted(found, attempt)
+        self.message = "" if outcome.failure is None else outcome.failure.message
         return outcome.status if outcome.failure is None else outcome.failure.kind
 
     def gives_new_workers(self) -> bool:
@@ -112,6 +115,52 @@ def test_a_failure_after_a_report_or_of_a_command_counts() -> None:
     for slot, reported in [(Slot(), True), (Slot(command=["false"]), False)]:
         slot.run("first")
         assert slot.run("second", USER_ERROR, reported=reported) == USER_ERROR
+
+
+def test_a_failure_after_a_report_says_in_used_workers_alone_that_they_may_be_to_blame() -> None:
+    slot = Slot()
+    slot.run("first", USER_ERROR, reported=True)
+    assert slot.message == "ValueError: a bad start"
+    slot.run("second")
+    assert slot.run("third", USER_ERROR, reported=True) == USER_ERROR
+    assert slot.message.startswith("ValueError: a bad start; this process has served other trials: ")
+    assert slot.message.endswith("set trainer.reuse_workers: false")
+
+
+def fail_late_in_used_workers_and_succeed_in_new_ones(slot: Slot, name: str) -> None:
+    assert slot.run(f"failing {name}", USER_ERROR, reported=True) == USER_ERROR
+    assert slot.run(f"succeeding {name}") == COMPLETED
+
+
+def test_each_trial_gets_new_workers_if_trials_fail_after_their_reports_in_used_ones_alone() -> None:
+    slot = Slot()
+    slot.run("first")
+    fail_late_in_used_workers_and_succeed_in_new_ones(slot, "1")
+    fail_late_in_used_workers_and_succeed_in_new_ones(slot, "2")
+    assert slot.gives_new_workers()
+
+
+def test_failures_after_reports_tell_nothing_among_successes_in_used_workers_or_failures_in_new_ones() -> None:
+    slot = Slot()
+    slot.run("first")
+    for number in range(4):
+        fail_late_in_used_workers_and_succeed_in_new_ones(slot, f"before a success {number}")
+        slot.run(f"in used ones {number}")
+    for number in range(4):
+        fail_late_in_used_workers_and_succeed_in_new_ones(slot, f"before a failure {number}")
+        slot.run(f"in used ones again {number}", USER_ERROR, reported=True)
+        slot.run(f"in new ones {number}", USER_ERROR, reported=True)
+        slot.run(f"in new ones {number}, which succeeds")
+    assert not slot.gives_new_workers()
+
+
+def test_a_trial_that_is_stopped_in_new_workers_tells_nothing_of_a_failure_after_a_report() -> None:
+    slot = Slot()
+    slot.run("first")
+    for number in range(3):
+        slot.run(f"failing {number}", USER_ERROR, reported=True)
+        slot.run(f"stopped {number}", status="stopped", reported=True)
+    assert not slot.gives_new_workers()
 
 
 def test_a_trial_is_repeated_once_wherever_its_next_attempt_runs() -> None:
