@@ -9,6 +9,7 @@ import pytest
 from tests.trainer.conftest import OOM_COUNTER, USER_CODE, Add, failure_in_new_processes, free_the_cluster
 from tests.trainer.fake_service import FakeService
 from trainer.wire import Decision, FailureKind, Outcome
+from trainer.worker.failures import TASK_ADVICE
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -62,6 +63,17 @@ def test_a_forked_child_that_fails_ends_there_and_the_trial_continues(
     assert service.finished(trial).outcome == Outcome.COMPLETED
     assert record.read_text() == "0 code 1\n"
     assert "ValueError: in the child" in service.log(trial, 0)
+
+
+def test_a_task_with_a_function_of_the_package_needs_it_by_value(service: FakeService, add: Add, record: Path) -> None:
+    package = service.add_package(USER_CODE.with_name("tasks.py").read_text())
+    spec = {"package": package, "scaling": {"num_workers": 1}, "reuse_workers": False}
+    by_reference, by_value = (add(trainer=spec, config={"by_value": one}) for one in (False, True))
+    error = service.finished(by_reference).error
+    assert error is not None
+    assert error.message.endswith(TASK_ADVICE)
+    assert service.finished(by_value).outcome == Outcome.COMPLETED
+    assert record.read_text() == "6"
 
 
 def test_an_exception_in_one_rank_fails_the_trial_with_its_traceback(service: FakeService, add: Add) -> None:

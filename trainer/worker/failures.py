@@ -6,7 +6,7 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, TypeGuard
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +18,10 @@ LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"
 USER_ERROR, CANNOT_START = "user_error", "cannot_start"
 
 MODULE_ADVICE = "name its distribution in trainer.runtime_env, install it on the nodes, or put it into the package"
+TASK_ADVICE = (
+    "Ray's other processes do not have the modules of the package: before the first task, call "
+    "ray.cloudpickle.register_pickle_by_value(module) for each of them"
+)
 STORAGE_ADVICE = "the experiment's storage must have room, and every node must be able to write to it"
 
 CONNECTION_FAILURES = frozenset({"ActorUnavailableError", "LocalRayletDiedError", "NodeDiedError", "RpcError"})
@@ -28,6 +32,8 @@ MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)",
 
 DATASET_PROCESS = re.compile(r"^\s*class_name: (DatasetServer|SplitCoordinator)$", re.MULTILINE)
 """With this line Ray reports the death of an actor that hands out a trial's datasets: Paceline's, or Ray Data's."""
+
+MISSING_MODULE = re.compile(r"No module named '(\w+)")
 
 KILLED_DATA_LOADER = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal: Killed|exited unexpectedly)")
 """How torch reports that a process of a DataLoader has got SIGKILL."""
@@ -110,8 +116,8 @@ def describe(
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
-    if isinstance(error, ModuleNotFoundError):
-        message = f"{message}; {MODULE_ADVICE}"
+    if (advice := _advice_on_missing_module(error, folder)) is not None:
+        message = f"{message}; {advice}"
     if isinstance(error, DatasetNotMade):
         return Failure(error.failure.kind, message, error.failure.traceback or user_traceback(error))
     kind = kind_of(error, is_importing=is_importing)
@@ -119,6 +125,15 @@ def describe(
         kind, message = OUT_OF_MEMORY, f"{message}: the kernel killed for lack of memory"
     without_room = error.bytes_without_room if isinstance(error, NotSaved) else None
     return Failure(kind, message, user_traceback(error), bytes_without_room=without_room)
+
+
+def _advice_on_missing_module(error: BaseException, folder: str | None) -> str | None:
+    """What to change if a module is missing: one of the package in another process of Ray's, or an installed one."""
+    of_ray = [_text_of(link) for link in chain(error) if type(link).__module__.startswith("ray.")]
+    missing = {name for text in of_ray for name in MISSING_MODULE.findall(text)}
+    if folder is not None and any(Path(folder, file).exists() for name in missing for file in (name, f"{name}.py")):
+        return TASK_ADVICE
+    return MODULE_ADVICE if isinstance(error, ModuleNotFoundError) else None
 
 
 def kind_of(error: BaseException, *, is_importing: bool) -> str:

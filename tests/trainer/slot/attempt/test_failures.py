@@ -27,6 +27,7 @@ from trainer.worker.failures import (
     MODULE_ADVICE,
     OUT_OF_MEMORY,
     PREEMPTED,
+    TASK_ADVICE,
     USER_ERROR,
     Failure,
     describe,
@@ -78,6 +79,18 @@ def test_a_missing_module_is_answered_with_where_to_get_it() -> None:
     failure = describe(error, rank=0, world_size=1, is_importing=True, folder=None)
     message = f"ModuleNotFoundError: No module named 'timm' (rank 0 of 1); {MODULE_ADVICE}"
     assert (failure.kind, failure.message) == ("cannot_start", message)
+
+
+@pytest.mark.parametrize(("module", "is_of_package"), [("train", True), ("helpers", True), ("timm", False)])
+def test_a_module_of_the_package_that_a_task_of_rays_misses_is_answered_with_how_to_send_it(
+    tmp_path: Path, module: str, is_of_package: bool
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "helpers").mkdir()
+    text = f"The remote function failed to import on the worker.\n\nNo module named '{module}.nets'"
+    error = type("RayTaskError(RuntimeError)", (RuntimeError,), {"__module__": "ray.exceptions"})(text)
+    failure = describe(error, rank=0, world_size=1, is_importing=False, folder=str(tmp_path))
+    assert failure.message.endswith(TASK_ADVICE) is is_of_package
 
 
 def test_a_worker_killed_for_memory_does_not_count_as_lost() -> None:
