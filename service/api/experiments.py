@@ -21,7 +21,7 @@ from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
 from service.operations.experiments import change, control, create
 from service.operations.packages.storage import store_package
-from service.operations.packages.submitted_code import SubmittedCode, check_code
+from service.operations.packages.submitted_code import SubmittedCode, check_code, code_warnings
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
@@ -67,7 +67,7 @@ async def create_experiment(
         await computed(request, context.compute, check_code, spec.trainer, code)
     elif code is not None:
         await run_in_threadpool(check_code, spec.trainer, code)
-    view = await run_in_threadpool(_created, context, spec, idempotency_key)
+    view = await run_in_threadpool(_created, context, spec, code, idempotency_key)
     response.headers["Location"] = f"/v1/experiments/{view.name}"
     return view
 
@@ -79,11 +79,13 @@ def _spec_and_code(
     return spec, create.code_to_check(context, spec, key)
 
 
-def _created(context: Context, spec: ExperimentSpec, key: str | None) -> ExperimentView:
+def _created(context: Context, spec: ExperimentSpec, code: SubmittedCode | None, key: str | None) -> ExperimentView:
     row = create.create_experiment(context, spec, key)
     log_context.add(experiment=row.id)
     view = _view(context, row)
-    return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(create.unused_in(context, row))]})
+    of_code = code_warnings(spec, code) if code is not None and code.size <= SMALL_CODE_BYTES else []
+    warnings = SpecWarning.listed([*create.unused_in(context, row), *of_code])
+    return view.model_copy(update={"warnings": [*view.warnings, *warnings]})
 
 
 def _check_tag(tag: str | None) -> str | None:

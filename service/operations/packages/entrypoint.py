@@ -55,6 +55,16 @@ def mistakes_in_entrypoint(
     return [Mistake(path, f"{filename} has no function {function!r}; it has: {functions}")]
 
 
+def takes_no_argument(source: bytes, function: str) -> bool:
+    """Whether the module defines the function so that it can get no configuration. `source` has no syntax errors."""
+    try:
+        body = ast.parse(source).body
+    except (RecursionError, MemoryError):
+        return False
+    nodes = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
+    return bool(nodes) and not nodes[-1].decorator_list and not ast.unparse(nodes[-1].args)
+
+
 def _modules(files: Sequence[str]) -> list[str]:
     """`train.py` as train, `src/model.py` as src.model, `src/__init__.py` as src."""
     stems = (name.removesuffix(".py").removesuffix("/__init__") for name in files if name.endswith(".py"))

@@ -7,11 +7,18 @@ from dataclasses import dataclass
 
 from search.mistakes import Mistake
 from service.errors import Invalid, NotFound
-from service.operations.packages.entrypoint import MAX_SOURCE_BYTES, mistakes_in_entrypoint, module_file
+from service.operations.packages.entrypoint import (
+    MAX_SOURCE_BYTES,
+    TRAINING_FUNCTION,
+    mistakes_in_entrypoint,
+    module_file,
+    takes_no_argument,
+)
 from service.operations.packages.storage import find_package
 from service.runtime.context import Context
 from service.specification.cross_field_checks.dataset_mistakes import missing_files
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements
+from service.specification.models import ExperimentSpec
 from service.store.tables import PackageRow
 from trainer.wire import REQUIREMENTS_FILE, DatasetFunction, Trainer
 
@@ -61,6 +68,19 @@ def check_code(trainer: Trainer, code: SubmittedCode) -> None:
         mistakes += mistakes_in_entrypoint(files, contents, validation, VALIDATION_FUNCTION, most_arguments=None)
     if mistakes:
         raise Invalid(mistakes)
+
+
+def code_warnings(spec: ExperimentSpec, code: SubmittedCode) -> list[Mistake]:
+    """What code without mistakes may not mean. Holds the interpreter, as `check_code` does."""
+    entrypoint = spec.trainer.entrypoint
+    filename = None if entrypoint is None else module_file(code.files, entrypoint)
+    if entrypoint is None or filename is None or not spec.space.root:
+        return []
+    function = entrypoint.partition(":")[2]
+    if not takes_no_argument(code.contents[filename], function):
+        return []
+    advice = f"let it take the configuration: def {function}(config)"
+    return [Mistake(TRAINING_FUNCTION, f"{filename}: {function} takes no argument, so all trials run alike; {advice}")]
 
 
 def _entrypoints(trainer: Trainer) -> Iterator[str]:

@@ -244,3 +244,17 @@ def test_the_same_file_under_another_name_is_another_package(service: Api) -> No
     spec = json.dumps(a_spec(trainer={"entrypoint": "main:train_fn"}))
     files = {"spec": ("spec.json", spec), "code": ("main.py", TRAIN)}
     assert service.post("/v1/experiments", 201, files=files)["spec"]["trainer"]["package"] == second["id"]
+
+
+@pytest.mark.parametrize(
+    ("signature", "is_warned_of"),
+    [("train_fn()", True), ("train_fn(config=None)", False), ("train_fn(*args)", False), ("train_fn(config)", False)],
+)
+def test_a_function_that_cannot_get_the_params_is_warned_of(service: Api, signature: str, is_warned_of: bool) -> None:
+    code = f"def {signature}: pass\n".encode()
+    package = service.post("/v1/packages", 201, content=code, params={"filename": "train.py"})["id"]
+    spec = a_spec(trainer={"entrypoint": "train:train_fn", "package": package})
+    warnings = service.post("/v1/experiments", 201, json=spec)["warnings"]
+    message = "train.py: train_fn takes no argument, so all trials run alike; let it take the configuration: "
+    expected = {"path": "trainer.entrypoint", "message": f"{message}def train_fn(config)"}
+    assert (expected in warnings) is is_warned_of
