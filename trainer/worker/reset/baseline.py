@@ -5,7 +5,6 @@ import logging
 import os
 import random
 import sys
-import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_t
 from trainer.worker.reset.pools import end_data_loaders, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
 from trainer.worker.reset.processes import started_processes, why_processes_are_left
-from trainer.worker.reset.threads import why_threads_are_left
+from trainer.worker.reset.threads import KnownThreads, why_threads_are_left
 from trainer.worker.reset.torch_state import free_gpu_memory, reset_torch
 from trainer.worker.user_code import is_inside
 
@@ -29,7 +28,7 @@ class Baseline:
     folder: str = field(default_factory=os.getcwd)
     modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
     path: list[str] = field(default_factory=lambda: list(sys.path))
-    threads: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
+    threads: KnownThreads = field(default_factory=KnownThreads)
     processes: frozenset[int] = field(default_factory=started_processes)
     disabled: int = field(default_factory=lambda: logging.root.manager.disable)
     loggers: dict[str | None, LoggerState] = field(default_factory=logger_states)

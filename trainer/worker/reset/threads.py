@@ -3,48 +3,99 @@
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import thread as thread_pools
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 
-HARMLESS_THREADS = ("TMonitor", "tqdm_monitor", "asyncio_", "pin_memory", "InductorSubproc")
-"""Threads of widely used libraries. They wait for work, hold no data of a trial, and never end."""
+HARMLESS_FILES = (
+    "/tqdm/_monitor.py",
+    "/torch/utils/data/_utils/pin_memory.py",
+    "/torch/_inductor/compile_worker/subproc_pool.py",
+)
+"""The ends of the files whose threads wait for work, hold no data of a trial, and never end."""
 
-ENDING_THREADS = ("iter_threaded", "map_tp_", "Prefetcher")
-"""Threads of a loop over a dataset. They notice late that the loop was left, and end with the dataset server."""
+ENDING_FILES = ("/ray/data/_internal/block_batching/util.py", "/ray/data/_internal/util.py")
+"""Those of threads of a loop over a dataset. They notice late that the loop was left, and end with its server."""
 
 THREADS_END_SECONDS = 1.0
 """How long threads that the trial has started may take to end."""
 
-STARTING_POLL_SECONDS = 0.001
+POLL_SECONDS = 0.001
+
+DUMMY = threading._DummyThread  # noqa: SLF001 - a test fails without it
 
 
-def why_threads_are_left(known: frozenset[threading.Thread]) -> str | None:
+@dataclass(frozen=True)
+class KnownThreads:
+    """Those of a process before a trial. `threading` does not list the ones that other modules have started."""
+
+    listed: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
+    idents: frozenset[int] = field(default_factory=lambda: frozenset(_frames()))
+
+
+def why_threads_are_left(known: KnownThreads) -> str | None:
     left = threads_left(known)
     return f"the training function left threads running: {', '.join(left)}" if left else None
 
 
-def threads_left(known: frozenset[threading.Thread]) -> list[str]:
+def threads_left(known: KnownThreads) -> list[str]:
     """The names of other threads that do not end within THREADS_END_SECONDS, without those that do no harm."""
-    running = {*threading.enumerate()} - known - {threading.current_thread()}
-    unknown = [t for t in running if not (t.name.startswith(HARMLESS_THREADS) or _waits_for_work(t))]
     deadline = time.monotonic() + THREADS_END_SECONDS
-    for thread in unknown:
-        _join(thread, deadline)
-    left = [thread for thread in unknown if thread.is_alive() and not _waits_for_work(thread)]
-    return sorted(thread.name for thread in left if not thread.name.startswith(ENDING_THREADS))
+    while (found := _started_since(known, HARMLESS_FILES)) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return sorted(_started_since(known, HARMLESS_FILES + ENDING_FILES)) if found else []
 
 
-def _waits_for_work(thread: threading.Thread) -> bool:
-    """Whether it is one of a `ThreadPoolExecutor` without work. Libraries keep those; torch's compiler has one."""
-    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way
-    return frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) == (thread_pools.__file__, "_worker")
+def _started_since(known: KnownThreads, excused: tuple[str, ...]) -> list[str]:
+    """The names of the threads. One that `threading` has not started counts while it runs Python.
+
+    Such a thread is also listed, as a dummy, once it has asked for itself, and then stays listed after its end.
+    """
+    listed = [thread for thread in threading.enumerate() if not isinstance(thread, DUMMY)]
+    frames = _frames()
+    new = [(thread.name, frames.get(thread.ident or 0)) for thread in listed if _is_new(thread, known)]
+    others = set(frames) - {thread.ident for thread in listed} - known.idents - {threading.get_ident()}
+    new += [(_description(frames[ident]), frames[ident]) for ident in others]
+    return [name for name, frame in new if frame is None or not _is_harmless(frame, excused)]
 
 
-def _join(thread: threading.Thread, deadline: float) -> None:
-    """`threading.enumerate` also has a thread that another one is just starting: such a thread cannot be joined yet."""
-    while (left := deadline - time.monotonic()) > 0:
-        try:
-            thread.join(left)
-        except RuntimeError:
-            time.sleep(STARTING_POLL_SECONDS)
-        else:
-            return
+def _is_new(thread: threading.Thread, known: KnownThreads) -> bool:
+    return thread not in known.listed and thread is not threading.current_thread()
+
+
+def _is_harmless(frame: FrameType, excused: tuple[str, ...]) -> bool:
+    """Whether the thread waits for work in a `ThreadPoolExecutor`, or runs a function of one of the `excused` files.
+
+    Libraries keep thread pools; torch's compiler has one. A thread's name says nothing: anybody may choose it.
+    """
+    code = frame.f_code
+    if (code.co_filename, code.co_name) == (thread_pools.__file__, "_worker"):
+        return True
+    return _first(frame).f_code.co_filename.endswith(excused)
+
+
+def _first(frame: FrameType) -> FrameType:
+    """That of the thread's target, below those in which `threading` calls it."""
+    first = frame
+    for outer in _outwards(frame):
+        if outer.f_code.co_filename != threading.__file__:
+            first = outer
+    return first
+
+
+def _outwards(frame: FrameType) -> Iterator[FrameType]:
+    outer: FrameType | None = frame
+    while outer is not None:
+        yield outer
+        outer = outer.f_back
+
+
+def _description(frame: FrameType) -> str:
+    code = _first(frame).f_code
+    return f"{code.co_name} of {Path(code.co_filename).name}"
+
+
+def _frames() -> dict[int, FrameType]:
+    return sys._current_frames()  # noqa: SLF001 - the documented way
