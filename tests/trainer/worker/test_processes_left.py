@@ -24,6 +24,37 @@ print(processes.why_processes_are_left(known))
 print(processes.why_processes_are_left(processes.started_processes()))
 """
 
+USES_A_FORK_SERVER = """
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import forkserver
+from trainer.worker.reset import pools, processes
+known = processes.started_processes()
+for value in ("first", "second"):
+    os.environ["VARIABLE_OF_TEST"] = value
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("forkserver")) as pool:
+        seen = pool.submit(os.getenv, "VARIABLE_OF_TEST").result()
+    server = forkserver._forkserver._forkserver_pid
+    runs = [server in processes.started_processes()]
+    for before in (frozenset({server}), known):
+        pools.end_forkserver(before)
+        runs.append(server in processes.started_processes())
+    print(seen, *runs, processes.why_processes_are_left(known))
+"""
+
+LEAVES_A_FORK = """
+import multiprocessing
+import time
+from trainer.worker.reset import pools, processes
+processes.PROCESSES_END_SECONDS = 0.0
+known = processes.started_processes()
+multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(600,)).start()
+pools.end_forkserver(known)
+print(processes.why_processes_are_left(known), flush=True)
+time.sleep(600)
+"""
+
 
 @pytest.fixture(autouse=True)
 def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +88,23 @@ def test_what_libraries_keep_does_no_harm() -> None:
     spawned.start()  # with a resource tracker, which stays
     spawned.join()
     assert why_processes_are_left(known) is None
+
+
+def test_each_trial_has_a_fork_server_with_its_own_environment() -> None:
+    """It fails if multiprocessing's private names have changed, too."""
+    done = subprocess.run([sys.executable, "-c", USES_A_FORK_SERVER], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["first True True False None", "second True True False None"]
+
+
+def test_a_process_that_the_fork_server_has_forked_is_named() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LEAVES_A_FORK], process_group=0, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        reason = process.stdout.readline()
+        os.killpg(process.pid, signal.SIGKILL)
+    assert reason.startswith("the training function left processes running: ")
+    assert "multiprocessing.forkserv" in reason
 
 
 @pytest.mark.parametrize(

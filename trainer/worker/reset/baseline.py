@@ -12,7 +12,7 @@ from pathlib import Path
 from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, restore_loggers
 from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
-from trainer.worker.reset.pools import end_data_loaders, end_pools
+from trainer.worker.reset.pools import end_data_loaders, end_forkserver, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
 from trainer.worker.reset.processes import started_processes, why_processes_are_left
 from trainer.worker.reset.threads import KnownThreads, why_threads_are_left
@@ -46,6 +46,7 @@ class Baseline:
         if started_processes() - self.processes:
             end_data_loaders()  # first of all: the garbage collector may run at any time
         end_pools()
+        end_forkserver(self.processes)
         streams = self.streams.put_back()
         _restore_environment(self.environment)
         with contextlib.suppress(OSError):

@@ -1,7 +1,11 @@
 """Processes that libraries of the trial keep for their next use, with the trial's own modules and data in them."""
 
+import contextlib
 import gc
+import os
+import signal
 import sys
+from typing import Any
 
 
 def end_pools() -> None:
@@ -21,3 +25,17 @@ def end_data_loaders() -> None:
         return
     for found in [each for each in gc.get_objects() if type(each) is iterator]:
         found.__del__()
+
+
+def end_forkserver(known: frozenset[int]) -> None:
+    """End multiprocessing's fork server, unless it is one of the known processes. The next use starts a new one.
+
+    It has the environment of the trial, and hands it on to all that it forks. It is killed first: it would wait for
+    each process that has been forked from this one, and its own processes, which run on, are named as left.
+    """
+    server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
+    process = getattr(server, "_forkserver_pid", None)
+    if process is not None and process not in known:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+        server._stop()  # noqa: SLF001 - there is no public way; a test has its name

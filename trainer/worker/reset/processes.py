@@ -7,7 +7,6 @@ from pathlib import Path
 
 HARMLESS_PROGRAMS = (
     "multiprocessing.resource_tracker",
-    "multiprocessing.forkserver",
     "loky.backend.resource_tracker",
     "torch/_inductor/compile_worker",
     "torch_shm_manager",
