@@ -5,12 +5,11 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -94,19 +93,15 @@ def test_a_package_behind_a_link_is_imported_again(trials: Trials, tmp_path: Pat
 
 
 @pytest.fixture
-def library() -> Iterator[Callable[[], None]]:
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An installed library that gives its logger a handler when it is imported, as Lightning and Optuna do."""
-    name = "library_of_test"
-
-    def load() -> None:
-        if name not in sys.modules:
-            sys.modules[name] = ModuleType(name)
-            logging.getLogger(name).addHandler(logging.StreamHandler())
-
-    sys.modules["loader_of_test"] = loader = ModuleType("loader_of_test")
-    loader.__dict__["load"] = load
-    yield load
-    del sys.modules["loader_of_test"]
+    name, folder = "library_of_test", tmp_path / "installed"
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(
+        "import logging\nlogging.getLogger(__name__).addHandler(logging.StreamHandler())"
+    )
+    monkeypatch.syspath_prepend(folder)
+    yield name
     sys.modules.pop(name, None)
     logging.Logger.manager.loggerDict.pop(name, None)
 
@@ -114,10 +109,10 @@ def library() -> Iterator[Callable[[], None]]:
 @pytest.mark.usefixtures("library")
 def test_a_librarys_own_handler_stays_and_the_trials_do_not(trials: Trials) -> None:
     train = """
-        import logging, loader_of_test
+        import logging
 
         def train_fn():
-            loader_of_test.load()
+            import library_of_test
             loggers = [logging.getLogger(name) for name in ("my run", "trained.part")]
             found = [len(logger.handlers) + len(logger.filters) for logger in loggers]
             for logger in loggers:
@@ -130,6 +125,51 @@ def test_a_librarys_own_handler_stays_and_the_trials_do_not(trials: Trials) -> N
     trials.write(trained=train)
     expected = ([0, 0], ["StreamHandler", "FileHandler"]), None
     assert [trials.run() for _ in range(3)] == [expected] * 3
+
+
+@pytest.mark.usefixtures("library")
+def test_a_handler_that_a_trial_gives_to_the_logger_of_a_library_goes_with_it(trials: Trials) -> None:
+    train = """
+        import logging, logging.config
+
+        def train_fn():
+            import library_of_test
+            librarys = logging.getLogger("library_of_test")
+            found = len(librarys.handlers)
+            librarys.addHandler(logging.StreamHandler())
+            handlers = {"mine": {"class": "logging.StreamHandler"}}
+            loggers = {"library_of_test.part": {"handlers": ["mine"]}}
+            found_in_part = len(logging.getLogger("library_of_test.part").handlers)
+            logging.config.dictConfig({"version": 1, "incremental": False, "disable_existing_loggers": False,
+                                       "handlers": handlers, "loggers": loggers})
+            librarys.handlers.append(logging.StreamHandler(open("log", "w")))
+            librarys.handlers[-1].stream.close()
+            return found, found_in_part
+        """
+    trials.write(trained=train)
+    assert [trials.run() for _ in range(3)] == [((1, 0), None)] * 3
+
+
+def test_a_logger_that_a_trial_has_silenced_logs_in_the_next_one(trials: Trials) -> None:
+    train = """
+        import logging
+
+        def train_fn():
+            own = logging.getLogger("an experiment")
+            found = own.isEnabledFor(logging.ERROR), own.propagate
+            own.setLevel(logging.CRITICAL)
+            own.propagate = False
+            return found
+        """
+    trials.write(trained=train)
+    assert [trials.run() for _ in range(2)] == [((True, True), None)] * 2
+
+
+def test_the_loggers_class_is_as_before_after_a_trial(trials: Trials) -> None:
+    before = logging.Logger.addHandler
+    trials.write(trained="def train_fn():\n    pass")
+    assert trials.run() == (None, None)
+    assert logging.Logger.addHandler is before
 
 
 def test_a_configuration_of_logging_disables_the_same_loggers_in_every_trial(trials: Trials) -> None:

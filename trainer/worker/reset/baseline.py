@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.worker.logs.standard_streams import StandardStreams
-from trainer.worker.reset.loggers import LoggerState, logger_states, restore_loggers
+from trainer.worker.reset.loggers import LoggerState, logger_states, note_who_adds_handlers, restore_loggers
 from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
 from trainer.worker.reset.pools import end_data_loaders, end_forkserver, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
@@ -37,6 +37,7 @@ class Baseline:
 
     def __post_init__(self) -> None:
         freeze_libraries()
+        note_who_adds_handlers()
 
     def restore(self, folders: Collection[Path] = ()) -> str | None:
         """Restore this state. Returns why the process cannot be used again, or None.

@@ -3,7 +3,13 @@
 import logging
 import sys
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
+
+_add_handler = logging.Logger.addHandler
+
+ADDED_BY = "paceline_added_by"
+"""The attribute of a handler with the name of the module whose code has added it during a trial."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,31 @@ def logger_states() -> dict[str | None, LoggerState]:
     return {name: LoggerState.of(logger) for name, logger in _loggers().items()}
 
 
+def note_who_adds_handlers() -> None:
+    """Until `restore_loggers`. A handler itself does not tell whether it is its library's own or the package's."""
+    logging.Logger.addHandler = _add_noted  # type: ignore[assignment, method-assign]
+
+
+def _add_noted(logger: logging.Logger, hdlr: logging.Handler) -> None:
+    _add_handler(logger, hdlr)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `logging` itself uses it
+    while frame is not None and _module_of(frame).partition(".")[0] == logging.__name__:
+        frame = frame.f_back  # of `logging.config`
+    if frame is not None:
+        vars(hdlr)[ADDED_BY] = _module_of(frame)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))
+
+
 def restore_loggers(states: dict[str | None, LoggerState], unloaded: set[str]) -> None:
     """`unloaded` are the package's modules, whose loggers are forgotten: they will be made again.
 
     New loggers of libraries keep what the libraries have given them when they were imported, which happens once.
     """
+    if logging.Logger.addHandler is _add_noted:  # a library may have replaced it, too
+        logging.Logger.addHandler = _add_handler  # type: ignore[method-assign]
     tops = {name.partition(".")[0] for name in unloaded}
     for name, logger in _loggers().items():
         top = (name or "").partition(".")[0]
@@ -66,21 +92,22 @@ def restore_loggers(states: dict[str | None, LoggerState], unloaded: set[str]) -
             state.put_back(logger)
         elif name is not None and top in tops:
             logging.Logger.manager.loggerDict.pop(name, None)
+        elif top in sys.modules:
+            logger.disabled = False
+            logger.handlers[:] = [one for one in logger.handlers if _is_of_library(one, unloaded, tops)]
         else:
-            _keep_librarys_part(logger, is_librarys=top in sys.modules, unloaded=tops)
+            NEW_LOGGER.put_back(logger)
 
 
-def _keep_librarys_part(logger: logging.Logger, *, is_librarys: bool, unloaded: set[str]) -> None:
-    logger.disabled = False
-    logger.handlers[:] = [one for one in logger.handlers if is_librarys and _is_of_library(one, unloaded)]
-    if not is_librarys:
-        logger.filters.clear()
+NEW_LOGGER = LoggerState(handlers=(), filters=(), level=logging.NOTSET, propagate=True, disabled=False)
+"""The package holds it no more, but `logging` does, and gives it to the next trial that asks for the name."""
 
 
-def _is_of_library(handler: logging.Handler, unloaded: set[str]) -> bool:
-    """A file belongs to the trial, and so does a handler whose class is the package's."""
-    is_of_package = type(handler).__module__.partition(".")[0] in unloaded
-    return not isinstance(handler, logging.FileHandler) and not is_of_package
+def _is_of_library(handler: logging.Handler, unloaded: set[str], tops: set[str]) -> bool:
+    """A file belongs to the trial, and so does a handler of the package: by its class, or by who has added it."""
+    if isinstance(handler, logging.FileHandler) or getattr(getattr(handler, "stream", None), "closed", False):
+        return False
+    return getattr(handler, ADDED_BY, None) not in unloaded and type(handler).__module__.partition(".")[0] not in tops
 
 
 def _loggers() -> dict[str | None, logging.Logger]:
