@@ -1,14 +1,20 @@
 """A process is put back into the state that it had before a trial, or is not used again."""
 
 import builtins
+import csv
+import decimal
 import gc
 import locale
+import logging
 import multiprocessing
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -38,6 +44,18 @@ def set_time_zone() -> None:
     time.tzset()
 
 
+def ignore(*_: Any) -> None:
+    pass
+
+
+def decimal_traps() -> dict[Any, bool]:
+    return dict(decimal.DefaultContext.traps)
+
+
+def limit_files(megabytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes * 10**6, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
 CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: multiprocessing.set_start_method("spawn"), get_start_method),
     (lambda: torch.multiprocessing.set_start_method("spawn"), get_start_method),
@@ -53,6 +71,20 @@ CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: sys.argv.append("--lr"), lambda: [*sys.argv]),
     (lambda: setattr(tempfile, "tempdir", "/nowhere"), lambda: tempfile.tempdir),
     (lambda: setattr(builtins, "print", str), lambda: builtins.print),
+    (lambda: setattr(builtins, "open", str), lambda: builtins.open),
+    (lambda: delattr(builtins, "exit"), lambda: getattr(builtins, "exit", None)),
+    (lambda: sys.set_int_max_str_digits(0), sys.get_int_max_str_digits),
+    (lambda: setattr(sys, "dont_write_bytecode", not sys.dont_write_bytecode), lambda: sys.dont_write_bytecode),
+    (lambda: threading.setprofile(ignore), threading.getprofile),
+    (lambda: threading.settrace(ignore), threading.gettrace),
+    (lambda: setattr(logging, "raiseExceptions", False), lambda: logging.raiseExceptions),
+    (lambda: logging.addLevelName(logging.INFO, "notice"), lambda: logging.getLevelName(logging.INFO)),
+    (lambda: csv.field_size_limit(9), csv.field_size_limit),
+    (lambda: setattr(decimal.DefaultContext, "prec", 3), lambda: decimal.DefaultContext.prec),
+    (lambda: decimal.DefaultContext.traps.update({decimal.Inexact: True}), decimal_traps),
+    (lambda: limit_files(1000), lambda: resource.getrlimit(resource.RLIMIT_FSIZE)),
+    (lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 1000), lambda: signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0),
+    (lambda: signal.setitimer(signal.ITIMER_PROF, 1000), lambda: signal.getitimer(signal.ITIMER_PROF)[0] > 0),
     (lambda: torch.set_default_dtype(torch.float64), torch.get_default_dtype),
     (lambda: torch.set_grad_enabled(False), torch.is_grad_enabled),
     (lambda: torch.set_num_threads(7), torch.get_num_threads),
@@ -164,6 +196,41 @@ print(baseline.restore())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "the training function changed torch.set_num_interop_threads, which cannot be undone\n"
+
+
+def test_a_hard_limit_that_cannot_be_raised_again_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for all users but root."""
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    baseline, before = Baseline(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit_files(1000)
+    with monkeypatch.context() as patched:
+        patched.setattr(resource, "setrlimit", refuse)
+        assert baseline.restore() == "the training function changed resource.RLIMIT_FSIZE, which cannot be undone"
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_an_alarm_of_a_trial_is_cancelled() -> None:
+    """In another process: the tests may have a timer."""
+    program = """
+import signal
+from trainer.worker.reset.baseline import Baseline
+baseline = Baseline()
+signal.alarm(1000)
+print(baseline.restore(), signal.alarm(0))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "None 0\n"
+
+
+def test_a_watchdog_of_a_trial_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled: list[bool] = []
+    baseline = Baseline()
+    monkeypatch.setattr("faulthandler.cancel_dump_traceback_later", lambda: cancelled.append(True))
+    assert baseline.restore() is None
+    assert cancelled == [True]
 
 
 def test_every_setting_can_be_read_and_written() -> None:

@@ -1,10 +1,12 @@
 """What several trials of one package leave in a process: its modules, loggers, pools and classes."""
 
+import gc
 import logging
 import shutil
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -269,11 +271,18 @@ def test_a_hook_for_all_modules_is_that_of_the_present_trial(trials: Trials, mon
         calls.clear()
     torch.nn.Linear(1, 1)(torch.zeros(1))
     assert calls == []
+    assert not torch.nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
+
+
+def hooks() -> list[Any]:
+    of_sys = [sys.excepthook, sys.unraisablehook, sys.displayhook]
+    of_logging = [logging.getLoggerClass(), logging.getLogRecordFactory()]
+    return [*of_sys, *of_logging, threading.excepthook, warnings.showwarning, warnings.formatwarning, *gc.callbacks]
 
 
 def test_hooks_of_the_package_are_put_back_and_those_of_a_library_stay(trials: Trials) -> None:
     train = """
-        import logging, sys, threading
+        import gc, logging, sys, threading, warnings
 
         class OwnLogger(logging.Logger):
             pass
@@ -282,19 +291,20 @@ def test_hooks_of_the_package_are_put_back_and_those_of_a_library_stay(trials: T
             pass
 
         def train_fn():
-            found = logging.getLoggerClass(), sys.excepthook, threading.excepthook
             logging.setLoggerClass(OwnLogger)
-            sys.excepthook = threading.excepthook = own_hook
-            return found
+            sys.excepthook = threading.excepthook = sys.unraisablehook = sys.displayhook = own_hook
+            warnings.showwarning = warnings.formatwarning = own_hook
+            logging.setLogRecordFactory(own_hook)
+            gc.callbacks.append(own_hook)
         """
     trials.write(trained=train)
-    before = logging.getLoggerClass(), sys.excepthook, threading.excepthook
-    assert [trials.run() for _ in range(2)] == [(before, None)] * 2
-    assert (logging.getLoggerClass(), sys.excepthook, threading.excepthook) == before
+    before = hooks()
+    assert trials.run() == (None, None)
+    assert hooks() == before
     trials.write(trained="import sys\ndef train_fn():\n    sys.excepthook = print")
     assert trials.run() == (None, None)
     assert sys.excepthook is print
-    sys.excepthook = before[1]
+    sys.excepthook = before[0]
 
 
 def test_a_process_that_has_grown_is_replaced(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,29 @@
 """Settings of Python and of torch that hold for a whole process, and that a training function may change."""
 
 import builtins
+import contextlib
+import csv
+import decimal
+import faulthandler
 import gc
 import locale
 import logging
 import multiprocessing
 import os
+import resource
+import signal
 import socket
 import sys
 import tempfile
 import threading
 import time
 import tracemalloc
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 TORCH_BACKENDS = (
@@ -37,6 +45,9 @@ TORCH_BACKENDS = (
     "cudnn.deterministic",
 )
 """Attributes of `torch.backends`. Not every torch has all of them."""
+
+LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+"""Scripts color their names. Other levels that a trial or a library has named keep their names."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,9 @@ def saved_settings() -> list[SavedSetting]:
 
 def restore_settings(saved: list[SavedSetting], unloaded: set[str]) -> str | None:
     """Returns why one of them cannot be put back, or None. `unloaded` are the names of the package's modules."""
+    faulthandler.cancel_dump_traceback_later()  # there is no way to read it
+    # Libraries add theirs when they are imported.
+    gc.callbacks[:] = [one for one in gc.callbacks if getattr(one, "__module__", None) not in unloaded]
     return next(filter(None, [one.put_back(unloaded) for one in saved]), None)
 
 
@@ -90,28 +104,105 @@ def _read(setting: Setting) -> Any:
 
 
 def _python_settings() -> Iterator[Setting]:
-    start_method = partial(multiprocessing.get_start_method, allow_none=True)
-    # A second `set_start_method` without `force` raises RuntimeError.
-    yield Setting("multiprocessing's start method", start_method, partial(multiprocessing.set_start_method, force=True))
+    yield from _settings_of_the_interpreter()
+    yield from _settings_of_logging()
+    yield from _settings_of_warnings()
+    yield from _settings_of_the_standard_library()
+    yield from _settings_of_the_system()
+
+
+def _settings_of_the_interpreter() -> Iterator[Setting]:
     yield Setting("gc.enable", gc.isenabled, lambda on: gc.enable() if on else gc.disable())
     yield Setting("gc.set_threshold", gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
     yield Setting("tracemalloc", tracemalloc.is_tracing, lambda on: tracemalloc.start() if on else tracemalloc.stop())
     yield Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
     yield Setting("sys.setswitchinterval", sys.getswitchinterval, sys.setswitchinterval)
-    for module in (sys, threading):
-        get, put = partial(getattr, module, "excepthook"), partial(setattr, module, "excepthook")
-        yield Setting(f"{module.__name__}.excepthook", get, put, libraries_change_it=True)
-    yield Setting("logging.setLoggerClass", logging.getLoggerClass, logging.setLoggerClass, libraries_change_it=True)
-    yield Setting("socket.setdefaulttimeout", socket.getdefaulttimeout, socket.setdefaulttimeout)
+    yield Setting("sys.set_int_max_str_digits", sys.get_int_max_str_digits, sys.set_int_max_str_digits)
+    yield _attribute_of(sys, "dont_write_bytecode")
+    for name in ("excepthook", "unraisablehook", "displayhook"):
+        yield _attribute_of(sys, name, libraries_change_it=True)
+    yield _attribute_of(threading, "excepthook", libraries_change_it=True)
+    yield Setting("threading.settrace", threading.gettrace, threading.settrace)
+    yield Setting("threading.setprofile", threading.getprofile, threading.setprofile)
     yield Setting("sys.argv", lambda: [*sys.argv], partial(setattr, sys, "argv"))
-    yield Setting("tempfile.tempdir", lambda: tempfile.tempdir, partial(setattr, tempfile, "tempdir"))
-    # Scripts for several processes replace it, so that rank 0 alone prints.
-    yield Setting("builtins.print", lambda: builtins.print, partial(setattr, builtins, "print"))
+    yield _builtins()
+
+
+def _builtins() -> Setting:
+    """Scripts for several processes replace `print`, so that rank 0 alone prints. What libraries add stays."""
+    names = [name for name in vars(builtins) if name not in ("_", "__import__")]
+    present = vars(builtins)
+    return Setting("builtins", lambda: {name: present.get(name) for name in names}, present.update)
+
+
+def _settings_of_logging() -> Iterator[Setting]:
+    yield Setting("logging.setLoggerClass", logging.getLoggerClass, logging.setLoggerClass, libraries_change_it=True)
+    get, put = logging.getLogRecordFactory, logging.setLogRecordFactory
+    yield Setting("logging.setLogRecordFactory", get, put, libraries_change_it=True)
+    yield _attribute_of(logging, "raiseExceptions")
+    for level in LEVELS:
+        name = f"logging.addLevelName({level})"
+        yield Setting(name, partial(logging.getLevelName, level), partial(logging.addLevelName, level))
+
+
+def _settings_of_warnings() -> Iterator[Setting]:
+    for name in ("showwarning", "formatwarning"):
+        yield _attribute_of(warnings, name, libraries_change_it=True)
+
+
+def _settings_of_the_standard_library() -> Iterator[Setting]:
+    start_method = partial(multiprocessing.get_start_method, allow_none=True)
+    # A second `set_start_method` without `force` raises RuntimeError.
+    yield Setting("multiprocessing's start method", start_method, partial(multiprocessing.set_start_method, force=True))
+    yield Setting("socket.setdefaulttimeout", socket.getdefaulttimeout, socket.setdefaulttimeout)
+    yield _attribute_of(tempfile, "tempdir")
+    yield Setting("csv.field_size_limit", csv.field_size_limit, csv.field_size_limit)
+    yield Setting("decimal.DefaultContext", _read_decimal_context, _write_decimal_context)
+
+
+def _settings_of_the_system() -> Iterator[Setting]:
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        yield Setting(f"signal.setitimer({timer})", partial(_is_running, timer), partial(_cancel, timer))
     if sys.platform == "linux":
         yield Setting("os.umask", _read_umask, os.umask)
     set_locale = partial(locale.setlocale, locale.LC_ALL)  # without a value, it returns the present one
     yield Setting("locale.setlocale", set_locale, set_locale)
     yield Setting("time.tzset", lambda: (time.tzname, time.timezone), lambda _zone: time.tzset())  # of the environment
+    for name in [name for name in dir(resource) if name.startswith("RLIMIT_")]:
+        which = getattr(resource, name)
+        yield Setting(f"resource.{name}", partial(resource.getrlimit, which), partial(_set_limit, which))
+
+
+def _is_running(timer: int) -> bool:
+    return signal.getitimer(timer) != (0.0, 0.0)
+
+
+def _cancel(timer: int, was_running: bool) -> None:
+    """That of `signal.alarm`, for example: its signal ends the process."""
+    if not was_running:
+        signal.setitimer(timer, 0)
+
+
+def _attribute_of(module: ModuleType, name: str, *, libraries_change_it: bool = False) -> Setting:
+    get, put = partial(getattr, module, name), partial(setattr, module, name)
+    return Setting(f"{module.__name__}.{name}", get, put, libraries_change_it)
+
+
+def _set_limit(which: int, limits: tuple[int, int]) -> None:
+    """Only root may raise a hard limit again. For others this one stays, which the caller notices."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(which, limits)
+
+
+def _read_decimal_context() -> dict[str, Any]:
+    context = decimal.DefaultContext
+    values = {name: getattr(context, name) for name in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")}
+    return {**values, "traps": dict(context.traps)}
+
+
+def _write_decimal_context(values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(decimal.DefaultContext, name, value)
 
 
 def _read_umask() -> int:

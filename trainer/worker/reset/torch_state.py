@@ -35,11 +35,15 @@ def _remove_hooks(module: Any, unloaded: set[str]) -> None:
 
     Torch keeps them in a dict for each kind, and tells only their own handles how to remove them.
     """
-    for name, hooks in vars(module).items():
-        if name.startswith("_global_") and isinstance(hooks, dict):
-            for key, hook in list(hooks.items()):
-                if getattr(getattr(hook, "func", hook), "__module__", None) in unloaded:
-                    del hooks[key]
+    kinds = [one for name, one in vars(module).items() if name.startswith("_global_") and isinstance(one, dict)]
+    removed = [key for hooks in kinds for key, hook in hooks.items() if _module_of(hook) in unloaded]
+    for hooks in kinds:
+        for key in removed:
+            hooks.pop(key, None)  # a hook may also be noted as always called
+
+
+def _module_of(hook: Any) -> Any:
+    return getattr(getattr(hook, "func", hook), "__module__", None)
 
 
 def _has_compiled() -> bool:
