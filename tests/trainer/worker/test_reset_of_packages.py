@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -314,3 +315,19 @@ def test_a_process_that_has_grown_is_replaced(trials: Trials, monkeypatch: pytes
     reason = trials.run()[1]
     assert reason is not None
     assert reason.startswith("its memory has grown by ")
+
+
+def test_a_process_with_a_lock_is_replaced(trials: Trials) -> None:
+    train = """
+        import fcntl, os
+
+        def train_fn():
+            descriptor = os.open("lock", os.O_CREAT | os.O_RDWR)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            return descriptor
+        """
+    trials.write(trained=train)
+    descriptor, reason = trials.run()
+    os.close(descriptor)
+    assert reason is not None
+    assert reason.startswith("the training function left files locked: ")

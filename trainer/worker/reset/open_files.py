@@ -1,0 +1,35 @@
+"""Files that a trial has left open, with a lock that the next trial would wait for."""
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+OpenFile = tuple[int, int, int]
+"""A descriptor, and the device and inode of its file."""
+
+
+def open_files() -> frozenset[OpenFile]:
+    """Directories are left out: this process locks those of an attempt itself."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - of many, it takes less
+        with contextlib.suppress(OSError):  # that of the listing itself
+            state = os.fstat(int(name))
+            if stat.S_ISREG(state.st_mode):
+                found.append((int(name), state.st_dev, state.st_ino))
+    return frozenset(found)
+
+
+def why_files_are_locked(known: frozenset[OpenFile]) -> str | None:
+    """A trial that is ended in `ray.train.report` may leave its lock. To close a file of a library would break that."""
+    locked = [path for descriptor, *_ in open_files() - known if (path := _locked_path(descriptor)) is not None]
+    return f"the training function left files locked: {', '.join(sorted(locked))}" if locked else None
+
+
+def _locked_path(descriptor: int) -> str | None:
+    """None without a lock (proc_pid_fdinfo(5)), or if another thread has closed it."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+        if any(line.startswith("lock:") for line in lines):
+            return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    return None
