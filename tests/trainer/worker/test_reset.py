@@ -233,6 +233,21 @@ def test_a_watchdog_of_a_trial_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> 
     assert cancelled == [True]
 
 
+def test_a_warning_of_a_library_is_shown_in_every_trial() -> None:
+    program = """
+import warnings
+from trainer.worker.reset.baseline import Baseline
+library = {"__name__": "library_of_test"}
+for trial in range(3):
+    baseline = Baseline()
+    exec("import warnings; warnings.warn('deprecated')", library)
+    exec("import warnings; warnings.warn('deprecated')", library)
+    baseline.restore()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.count("UserWarning: deprecated") == 3
+
+
 def test_every_setting_can_be_read_and_written() -> None:
     saved = saved_settings()
     assert all(isinstance(one.setting, Setting) for one in saved)

@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import sys
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,7 @@ class Baseline:
         _reseed()
         reset_torch(unloaded)
         settings = restore_settings(self.settings, unloaded)
+        _forget_shown_warnings()
         _close_figures()
         collect_garbage()
         left = why_threads_are_left(self.threads) or why_processes_are_left(self.processes)
@@ -72,6 +74,12 @@ def _kept_by_deepspeed() -> str | None:
     """It keeps the process group in globals of many of its modules, and uses it again although it has ended."""
     has_group = getattr(sys.modules.get("deepspeed.comm.comm"), "cdb", None) is not None
     return "DeepSpeed keeps this trial's process group" if has_group else None
+
+
+def _forget_shown_warnings() -> None:
+    """A module shows each of its warnings once, until the filters change, as they do at the end of this context."""
+    with warnings.catch_warnings():
+        pass
 
 
 def _close_figures() -> None:
