@@ -95,6 +95,49 @@ def test_a_package_behind_a_link_is_imported_again(trials: Trials, tmp_path: Pat
     assert [trials.run()[0] for _ in range(2)] == [1, 1]
 
 
+@pytest.mark.parametrize("folder", ["tempfile.gettempdir()", "None"])
+def test_a_module_that_is_loaded_from_a_file_elsewhere_is_loaded_again(trials: Trials, folder: str) -> None:
+    """The file is temporary, or in another folder and gone."""
+    train = f"""
+        import importlib.util, os, sys, tempfile
+
+        def train_fn():
+            folder = {folder} or {str(trials.root)!r}
+            path = os.path.join(folder, "settings_of_test.py")
+            with open(path, "w") as file:
+                file.write("STEPS = []")
+            if "settings_of_test" not in sys.modules:
+                spec = importlib.util.spec_from_file_location("settings_of_test", path)
+                sys.modules["settings_of_test"] = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(sys.modules["settings_of_test"])
+            os.remove(path)
+            steps = sys.modules["settings_of_test"].STEPS
+            steps.append(1)
+            return len(steps)
+        """
+    trials.write(trained=train)
+    assert [trials.run() for _ in range(2)] == [(1, None)] * 2
+
+
+def test_a_module_without_a_file_goes_with_its_trial_unless_a_library_has_made_it(trials: Trials) -> None:
+    train = """
+        import sys, types
+
+        def train_fn():
+            names = "made_of_test", "made_of_test.part", "cython_runtime", "_cython_of_test", "torch.made_of_test"
+            found = [name for name in names if name in sys.modules]
+            for name in names:
+                sys.modules.setdefault(name, types.ModuleType(name))
+            return found
+        """
+    trials.write(trained=train)
+    before = set(sys.modules)
+    trials.run()
+    assert trials.run() == (sorted({"cython_runtime", "_cython_of_test", "torch.made_of_test"}, key=len), None)
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An installed library that gives its logger a handler when it is imported, as Lightning and Optuna do."""
@@ -128,6 +171,14 @@ def test_a_librarys_own_handler_stays_and_the_trials_do_not(trials: Trials) -> N
     trials.write(trained=train)
     expected = ([0, 0], ["StreamHandler", "FileHandler"]), None
     assert [trials.run() for _ in range(3)] == [expected] * 3
+
+
+@pytest.mark.usefixtures("library")
+def test_a_library_in_a_temporary_folder_is_imported_once(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of a `runtime_env`: its folder is on the path before the trial."""
+    monkeypatch.setattr(tempfile, "tempdir", str(trials.root.parent))
+    trials.write(trained="def train_fn():\n    import library_of_test\n    return id(library_of_test)")
+    assert len({trials.run() for _ in range(2)}) == 1
 
 
 @pytest.mark.usefixtures("library")

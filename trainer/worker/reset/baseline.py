@@ -13,13 +13,13 @@ from pathlib import Path
 from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, note_who_adds_handlers, restore_loggers
 from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
+from trainer.worker.reset.modules import unload_modules
 from trainer.worker.reset.open_files import OpenFile, open_files, why_files_are_locked
 from trainer.worker.reset.pools import end_data_loaders, end_forkserver, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
 from trainer.worker.reset.processes import started_processes, why_processes_are_left
 from trainer.worker.reset.threads import KnownThreads, why_threads_are_left
 from trainer.worker.reset.torch_state import free_gpu_memory, reset_torch
-from trainer.worker.user_code import is_inside
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Baseline:
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
         sys.path[:] = self.path
-        unloaded = _unload_modules(set(sys.modules) - self.modules, folders)
+        unloaded = unload_modules(set(sys.modules) - self.modules, folders, self.path)
         logging.disable(self.disabled)
         restore_loggers(self.loggers, unloaded)
         _reseed()
@@ -93,15 +93,6 @@ def _restore_environment(environment: dict[str, str]) -> None:
     for name in set(os.environ) - set(environment):
         del os.environ[name]
     os.environ.update(environment)
-
-
-def _unload_modules(names: set[str], folders: Collection[Path]) -> set[str]:
-    """Have the user's own modules imported again, since their globals belong to the trial. Returns their names."""
-    modules = {name: sys.modules[name] for name in names if sys.modules[name] is not None}
-    own = {name for name, module in modules.items() if any(is_inside(module, folder) for folder in folders)}
-    for name in own:
-        del sys.modules[name]
-    return own
 
 
 def _reseed() -> None:
