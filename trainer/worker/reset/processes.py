@@ -18,6 +18,9 @@ PROCESSES_END_SECONDS = 1.0
 
 POLL_SECONDS = 0.01
 
+MAX_LINE = 120
+"""Of a command line. An interpreter's path alone may take half of it."""
+
 
 def started_processes() -> frozenset[int]:
     """The process ids of this process's children, and of all others in its process group if it leads that.
@@ -57,7 +60,7 @@ def why_processes_are_left(known: frozenset[int]) -> str | None:
 def _left(known: frozenset[int]) -> list[str]:
     """The command lines, cut, of processes that are not known and not harmless."""
     lines = [_command_line(one) for one in sorted(started_processes() - known) if _runs(one)]
-    return [line[:60] for line in lines if not any(program in line for program in HARMLESS_PROGRAMS)]
+    return [line[:MAX_LINE] for line in lines if not any(program in line for program in HARMLESS_PROGRAMS)]
 
 
 def _runs(process: int) -> bool:
