@@ -29,9 +29,13 @@ def lock_in_use(folder: Path, make: Callable[[], Any], tidy: Callable[[], Any] |
             make()
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            if tidy is not None:
-                _tidy_if_unused(descriptor, folder, tidy)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            try:
+                if tidy is not None:
+                    _tidy_if_unused(descriptor, folder, tidy)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            except BaseException:
+                os.close(descriptor)
+                raise
             if _is_at(descriptor, folder):
                 return descriptor
             os.close(descriptor)  # the folder was removed before it was locked

@@ -8,14 +8,16 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-LISTING = ".paceline-files.json"
-
 CACHE = "__pycache__"
 """Python's compiled modules. They are neither removed nor copied."""
+
+LISTING = f"{CACHE}/paceline-package-files"
+"""Where user code that looks through the package's folder does not take it for a file of its own."""
 
 
 @dataclass(frozen=True)
@@ -25,38 +27,63 @@ class PackageFiles:
     folders: list[str]
     files: dict[str, list[int]]
 
-    def unchanged(self, folder: Path) -> list[str]:
-        """The files that are still as they were unpacked."""
-        return [name for name, signature in self.files.items() if _signature(folder / name) == signature]
+    def changed(self, folder: Path) -> set[str]:
+        """The files that are not as they were unpacked, or not there."""
+        return {name for name, signature in self.files.items() if _signature(folder / name) != signature}
 
 
 def write_listing(folder: Path) -> None:
     """List what is in the folder now as the package's own."""
     files = {name: signature for name in _files(folder) if (signature := _signature(folder / name)) is not None}
-    own = PackageFiles(list(_folders(folder)), files)
-    (folder / LISTING).write_text(json.dumps(asdict(own)))
+    _store(folder, PackageFiles(list(_folders(folder)), files))
 
 
-def read_listing(folder: Path) -> PackageFiles:
-    """Nothing is the package's own where a trial has removed the listing."""
-    if not (folder / LISTING).exists():
-        return PackageFiles([], {})
-    return PackageFiles(**json.loads((folder / LISTING).read_text()))
+def read_listing(folder: Path) -> PackageFiles | None:
+    """None if it is not known which files are the package's: a trial has removed or overwritten the listing."""
+    try:
+        return PackageFiles(**json.loads((folder / LISTING).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
-def remove_additions(folder: Path) -> bool:
-    """Remove what a trial has added, and files that it has changed. Returns whether something of the package is absent.
+def restore(folder: Path, read: Callable[[], Mapping[str, bytes]]) -> None:
+    """Remove what trials have added, and write what they have changed or removed. `read` returns the package's files.
 
-    The caller must be the only user of the folder.
+    What cannot be removed or written stays as it is. A file is replaced, not overwritten, because processes may still
+    have the old one mapped. The caller must be the only user of the folder.
     """
     own = read_listing(folder)
-    unchanged = set(own.unchanged(folder))
-    for name in set(_files(folder)) - unchanged:
-        (folder / name).unlink()
-    folders = set(_folders(folder))
-    for name in folders.difference(own.folders):
+    if own is None:
+        return
+    for name in set(_files(folder)) - own.files.keys():
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+    for name in set(_folders(folder)).difference(own.folders):
         shutil.rmtree(folder / name, ignore_errors=True)  # the folder above it may be gone already
-    return not own.files or len(unchanged) < len(own.files) or not folders.issuperset(own.folders)
+    for name in own.folders:
+        with contextlib.suppress(OSError):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    changed = own.changed(folder)
+    if not changed:
+        return
+    contents = read()
+    for name in changed & contents.keys():
+        with contextlib.suppress(OSError):
+            _replace(folder / name, contents[name])
+            own.files[name] = _signature(folder / name) or own.files[name]
+    with contextlib.suppress(OSError):
+        _store(folder, own)
+
+
+def _store(folder: Path, own: PackageFiles) -> None:
+    (folder / CACHE).mkdir(exist_ok=True)
+    _replace(folder / LISTING, json.dumps(asdict(own)).encode())
+
+
+def _replace(file: Path, content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as written:
+        written.write(content)
+    Path(written.name).replace(file)
 
 
 def _folders(folder: Path) -> Iterator[str]:
@@ -71,7 +98,7 @@ def _files(folder: Path) -> Iterator[str]:
         relative = Path(path).relative_to(folder)
         if CACHE not in relative.parts:
             links = [name for name in folders if Path(path, name).is_symlink()]
-            yield from (name for one in (*files, *links) if (name := (relative / one).as_posix()) != LISTING)
+            yield from ((relative / one).as_posix() for one in (*files, *links))
 
 
 def _signature(file: Path) -> list[int] | None:

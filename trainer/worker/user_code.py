@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import logging
 import os
 import re
 import shutil
@@ -18,9 +17,7 @@ from typing import Any
 import ray
 
 from trainer.unused_folders import lock_in_use, remove_unused
-from trainer.worker.package_files import remove_additions, write_listing
-
-logger = logging.getLogger("paceline")
+from trainer.worker.package_files import restore, write_listing
 
 FOLDER_PREFIX = "paceline-slot."
 """Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
@@ -37,7 +34,11 @@ def unpack(content: bytes, filename: str, folder: Path) -> Path:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         private = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
-        _write(content, filename, private)
+        if filename.endswith(".py"):
+            (private / Path(filename).name).write_bytes(content)
+        else:
+            with zipfile.ZipFile(BytesIO(content)) as archive:
+                archive.extractall(private)  # `zipfile` itself ignores drive letters and `..`
         write_listing(private)
         try:
             private.rename(folder)
@@ -54,15 +55,16 @@ def enter_package(package: Any | None, name: str | None, folder_name: str | None
     if package is None or name is None or folder_name is None:
         return None
     folder = Path(tempfile.gettempdir()) / folder_name
-    lock_package(folder, name, lambda: ray.get(package))
+    lock_package(folder, name, lambda: ray.get(package), restores=False)
     os.chdir(folder)
     return folder
 
 
-def lock_package(folder: Path, filename: str, content: Callable[[], bytes]) -> int:
+def lock_package(folder: Path, filename: str, content: Callable[[], bytes], *, restores: bool = True) -> int:
     """As `lock_in_use`, with the package in the folder as it was submitted, unless another process uses it already.
 
-    Also removes the packages of slots that were killed, before it unpacks this one.
+    Also removes the packages of slots that were killed, before it unpacks this one. `restores`: what earlier trials
+    have changed in the folder is undone.
     """
 
     def make() -> None:
@@ -70,14 +72,9 @@ def lock_package(folder: Path, filename: str, content: Callable[[], bytes]) -> i
         unpack(content(), filename, folder)
 
     def tidy() -> None:
-        try:
-            if remove_additions(folder):
-                _write(content(), filename, folder)
-                write_listing(folder)
-        except OSError as error:
-            logger.warning("what an earlier trial has left in the package's folder stays there: %s", error)
+        restore(folder, lambda: _files_in(content(), filename))
 
-    return lock_in_use(folder, make, tidy)
+    return lock_in_use(folder, make, tidy if restores else None)
 
 
 def remove_unused_packages(parent: Path) -> None:
@@ -85,12 +82,12 @@ def remove_unused_packages(parent: Path) -> None:
     remove_unused(parent.glob(f"{FOLDER_PREFIX}*"), shutil.rmtree)
 
 
-def _write(content: bytes, filename: str, folder: Path) -> None:
+def _files_in(content: bytes, filename: str) -> dict[str, bytes]:
+    """By their paths."""
     if filename.endswith(".py"):
-        (folder / Path(filename).name).write_bytes(content)
-        return
+        return {Path(filename).name: content}
     with zipfile.ZipFile(BytesIO(content)) as archive:
-        archive.extractall(folder)  # `zipfile` itself ignores drive letters and `..`
+        return {one.filename: archive.read(one) for one in archive.infolist() if not one.is_dir()}
 
 
 def find_function(entrypoint: str, folder: Path | None) -> Callable[..., Any]:

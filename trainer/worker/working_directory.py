@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainer.unused_folders import remove_unused
 from trainer.worker.event_files import keep_event_files
-from trainer.worker.package_files import read_listing
+from trainer.worker.package_files import CACHE, read_listing
 
 COPIED_BYTES = 1_000_000
 """Larger files of the package are links to it: they are usually data, which a script does not change."""
@@ -88,13 +88,21 @@ def _arrivals(directory: Path) -> Path:
 
 
 def _fill(directory: Path, package: Path) -> None:
-    """Only with the package's own files: beside them may be what another trial has written."""
+    """With the package's own files: beside them may be what another trial has written."""
     own = read_listing(package)
-    for name in own.folders:
-        (directory / name).mkdir(parents=True, exist_ok=True)
-    for name in own.unchanged(package):
-        source, target = package / name, directory / name
-        if source.stat().st_size > COPIED_BYTES:
-            target.symlink_to(source)
-        else:
-            shutil.copy2(source, target)
+    for folder, folders, names in os.walk(package):
+        relative = Path(folder).relative_to(package)
+        folders[:] = [
+            name for name in folders if name != CACHE and (own is None or (relative / name).as_posix() in own.folders)
+        ]
+        (directory / relative).mkdir(exist_ok=True)
+        for name in names:
+            if own is None or (relative / name).as_posix() in own.files:
+                _copy(Path(folder, name), directory / relative / name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.stat().st_size > COPIED_BYTES:
+        target.symlink_to(source)
+    else:
+        shutil.copy2(source, target)

@@ -49,3 +49,14 @@ def test_the_lock_of_a_directory_is_that_of_its_user_alone(tmp_path: Path) -> No
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     assert why_files_are_locked(known) is None
     os.close(descriptor)
+
+
+def test_a_posix_lock_for_reading_may_stay(path: Path) -> None:
+    known = open_files()
+    descriptor = os.open(path, os.O_RDWR)
+    fcntl.lockf(descriptor, fcntl.LOCK_SH)
+    assert why_files_are_locked(known) is None
+    fcntl.lockf(descriptor, fcntl.LOCK_UN)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    assert why_files_are_locked(known) == f"the training function left files locked: {path}"
+    os.close(descriptor)

@@ -69,7 +69,7 @@ def test_a_process_that_runs_on_is_named_and_one_that_was_there_before_is_not() 
         reason = why_processes_are_left(known)
         assert why_processes_are_left(started_processes()) is None
         process.kill()
-    assert reason == f"the training function left processes running: {f'{sys.executable} -c {FOREVER}'[:60]}"
+    assert reason == f"the training function left processes running: {f'{sys.executable} -c {FOREVER}'[:120]}"
     assert why_processes_are_left(known) is None
 
 

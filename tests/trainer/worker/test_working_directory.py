@@ -100,7 +100,7 @@ def test_it_has_no_files_that_another_trial_has_written_beside_those_of_the_pack
     (package / "data" / "small.csv").write_text("changed")
     (package / "data" / "runs").mkdir()
     used = enter(at(tmp_path), package)
-    assert sorted(path.name for path in Path().rglob("*")) == ["data", "large.bin", "train.py"]
+    assert sorted(path.name for path in Path().rglob("*")) == ["data", "large.bin", "small.csv", "train.py"]
     used.leave()
 
 

@@ -27,9 +27,13 @@ def why_files_are_locked(known: frozenset[OpenFile]) -> str | None:
 
 
 def _locked_path(descriptor: int) -> str | None:
-    """None without a lock (proc_pid_fdinfo(5)), or if another thread has closed it."""
+    """None without a lock (proc_pid_fdinfo(5)), or if another thread has closed it.
+
+    POSIX locks for reading are left out: an open SQLite connection holds one, and this process may lock the file again.
+    """
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
-        if any(line.startswith("lock:") for line in lines):
+        locks = [set(line.split()) for line in lines if line.startswith("lock:")]
+        if any(not {"POSIX", "READ"} <= words for words in locks):
             return str(Path(f"/proc/self/fd/{descriptor}").readlink())
     return None
