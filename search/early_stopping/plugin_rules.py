@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any
 
-from search.early_stopping.decision import MAX_COMPARED_WITH, Verdict, if_finite
+from search.early_stopping.bracket import Bracket, CompletedTrials
+from search.early_stopping.decision import MAX_COMPARED_WITH, Release, Verdict, if_finite
 from search.early_stopping.history import History, MetricReport
+from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peers
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.standalone_rules import is_plugin
@@ -60,6 +62,54 @@ class CheckedHistory:
         return self.history.best_since_and_before(_integer("count", count), direction)
 
 
+def releases_of(rule: Rule, paused: PausedTrials) -> Iterator[Release]:
+    """As `Rule.releases`, which a caller must not call itself. See `verdicts_of`."""
+    if not is_plugin(rule):
+        yield from rule.releases(paused)
+        return
+    with exits_as_errors():
+        for release in rule.releases(paused):
+            yield _checked_release(release)
+
+
+def bracket_of(rule: Rule, number: int, seed: int, completed: CompletedTrials) -> Bracket | None:
+    """As `Rule.draw_bracket`, which a caller must not call itself. See `verdicts_of`."""
+    if not is_plugin(rule):
+        return rule.draw_bracket(number, seed, completed)
+    with exits_as_errors():
+        drawn: object = rule.draw_bracket(number, seed, completed)
+    if drawn is None:
+        return None
+    if not isinstance(drawn, Bracket):
+        raise TypeError(f"a bracket must be a Bracket, not {type(drawn).__name__}")
+    return Bracket(
+        number=_integer("number", drawn.number),
+        first_step=_integer("first_step", drawn.first_step),
+        share=_finite("share", drawn.share),
+        weight=_finite("weight", drawn.weight),
+        agreement=None if drawn.agreement is None else _finite("agreement", drawn.agreement),
+        trial_count=_integer("trial_count", drawn.trial_count),
+    )
+
+
+def _checked_release(release: object) -> Release:
+    if not isinstance(release, Release):
+        raise TypeError(f"a release must be a Release, not {type(release).__name__}")
+    if not isinstance(release.reason, str):
+        raise TypeError(f"reason must be text, not {type(release.reason).__name__}")
+    return replace(
+        release,
+        number=_integer("number", release.number),
+        milestone=_integer("milestone", release.milestone),
+        value=_finite("value", release.value),
+        cutoff=None if release.cutoff is None else if_finite(float(release.cutoff)),
+        compared_count=_integer("compared_count", release.compared_count),
+        compared_with=tuple(_integer("compared_with", one) for one in release.compared_with)[:MAX_COMPARED_WITH],
+        reason=storable(release.reason),
+        donor=None if release.donor is None else _integer("donor", release.donor),
+    )
+
+
 def _checked(verdict: object, rule: Rule, report: MetricReport) -> Verdict:
     if not isinstance(verdict, Verdict):
         raise TypeError(f"a verdict must be a Verdict, not {type(verdict).__name__}")
@@ -75,7 +125,7 @@ def _checked(verdict: object, rule: Rule, report: MetricReport) -> Verdict:
         compared_with=tuple(_integer("compared_with", one) for one in verdict.compared_with)[:MAX_COMPARED_WITH],
         reason=storable(verdict.reason),
         stop=_truth("stop", verdict.stop),
-        pauses=_truth("pauses", verdict.pauses) and rule.pauses,
+        pauses=_truth("pauses", verdict.pauses) and bool(verdict.stop) and rule.pauses,
     )
 
 

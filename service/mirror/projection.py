@@ -105,8 +105,8 @@ def project(given: ProjectionInput, events: Sequence[EventRow]) -> Projection:
 
 
 def takes_back_end(event: EventRow) -> bool:
-    """Whether a trial runs again that had ended, so that its result does not count any more."""
-    return event.kind == "trial.queued" and event.data.get("ended_as") is not None
+    """Whether a trial runs again that had ended with a result, which does not count any more."""
+    return event.kind == "trial.queued" and event.data.get("ended_as") in CONTENDERS
 
 
 def _add_best_report(update: RunUpdate, experiment: ExperimentRow, event: EventRow) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from search.early_stopping.plugin_rules import bracket_of
 from search.early_stopping.rules.standalone_rules import is_plugin
 from search.space.space import Params
 from service.domain.end_reasons import REVERSIBLE_ENDS, EndReason
@@ -131,7 +132,7 @@ def _drawn_bracket(session: Session, experiment: ExperimentRow, number: int) -> 
     spec = spec_of(experiment)
     rule, completed = spec.early_stopping, StoredCompleted(session, experiment.id)
     try:
-        drawn = rule.draw_bracket(number, seed_of(spec, experiment.id), completed) if rule.draws_brackets else None
+        drawn = bracket_of(rule, number, seed_of(spec, experiment.id), completed) if rule.draws_brackets else None
     except SQLAlchemyError:
         raise
     except (Exception, SystemExit):

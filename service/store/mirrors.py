@@ -148,7 +148,6 @@ def _standing_ends(experiment_id: str, up_to: int, kinds: Sequence[str]) -> Sele
     revived = (
         select(queued.trial_id, func.max(queued.seq).label("seq"))
         .where(queued.experiment_id == experiment_id, queued.seq <= up_to, queued.kind == "trial.queued")
-        .where(queued.data["ended_as"].as_string().is_not(None))
         .group_by(queued.trial_id)
         .subquery()
     )

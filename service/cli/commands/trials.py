@@ -11,6 +11,7 @@ from rich.console import RenderableType
 
 from search.numbers_in_messages import counted
 from service.cli import arguments
+from service.cli.answers import Refused
 from service.cli.client import Client, path_of
 from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
@@ -242,10 +243,27 @@ def retry(
             queued = client.retry_trial(trial_id(client, check_trial(target)))
             console.print_result(queued, f"{target} is queued again.", as_json=as_json)
             return
-        found = [one["id"] for one in client.trials(target, status="failed")]
-        retried = [client.retry_trial(one) for one in found]
+        retried, refused = _retried_all(client, target)
+    if refused and not retried:
+        raise refused[0]
     queued_again = f"{counted(len(retried), 'failed trial')} of {target} queued again."
     console.print_result(retried, queued_again if retried else f"{target} has no failed trial.", as_json=as_json)
+    if refused:
+        raise refused[0]
+
+
+def _retried_all(client: Client, experiment: str) -> tuple[list[dict[str, Any]], list[Refused]]:
+    """The failed trials that are queued again, and why others are not, such as one that another user has just retried.
+
+    All are tried.
+    """
+    retried, refused = [], []
+    for one in list(client.trials(experiment, status="failed")):
+        try:
+            retried.append(client.retry_trial(one["id"]))
+        except Refused as error:
+            refused.append(error)
+    return retried, refused
 
 
 def _print_list(

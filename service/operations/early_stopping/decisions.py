@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping import MetricReport, Release, Verdict
 from search.early_stopping.paused_trials import PausedTrials
-from search.early_stopping.plugin_rules import verdicts_of
+from search.early_stopping.plugin_rules import releases_of, verdicts_of
 from search.early_stopping.rules.standalone_rules import is_plugin
 from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
@@ -73,7 +73,7 @@ class Decider:
     def releases(self, paused: PausedTrials) -> Iterator[Release]:
         """Those of the rule."""
         with self._contained("paused trials"):
-            yield from self.spec.early_stopping.releases(paused)
+            yield from releases_of(self.spec.early_stopping, paused)
 
     @contextmanager
     def _contained(self, what: str) -> Iterator[None]:

@@ -16,7 +16,7 @@ from service.runtime.search_view.observations import seed_of
 from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials.trials import trial_numbered, trials_with
+from service.store.trials.trials import find_trial, trials_with
 
 RULE_CHANGED = "early stopping was changed"
 """The reason of a trial that continues because the new rule does not pause it."""
@@ -45,9 +45,9 @@ def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
         while found:  # a rule may release more when it sees that these continue
             found = False
             for one in decider.releases(waiting):
-                any_queued |= _continue(decider, one)
+                found |= _continue(decider, one)
                 session.flush()  # `releases` reads the result before it yields the next
-                found = True
+            any_queued |= found
             waiting = replace(waiting, reached=None)
     if any_queued:
         session.info[_RELEASED] = True
@@ -73,7 +73,9 @@ def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: da
 
 def _continue(decider: Decider, one: Release) -> bool:
     session, experiment, now = decider.session, decider.experiment, decider.now
-    trial = trial_numbered(session, experiment.id, one.number)
+    trial = find_trial(session, experiment.id, one.number)
+    if trial is None or trial.status != TrialStatus.PAUSED:  # another package's rule may name any
+        return False
     decider.record(trial, one.decision, one.milestone, one)
     if one.donor is not None:
         exploit(session, experiment, trial, one, now)

@@ -68,7 +68,7 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
     # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.
     brackets = stored_brackets(found) if rule == spec.early_stopping else None
-    with _told_what_fails(rule):
+    with told_what_fails(rule):
         courses = replay(rule, metric, spec.space, events, seed=seed_of(spec, experiment.id), brackets=brackets)
     is_unknown = bool(seen) and metric.name not in seen
     if is_unknown and not any(course.step_count for course in courses.values()):
@@ -81,7 +81,7 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
 
 
 @contextmanager
-def _told_what_fails(rule: EarlyStoppingSpec) -> Iterator[None]:
+def told_what_fails(rule: EarlyStoppingSpec) -> Iterator[None]:
     """Raise Invalid with what a rule of another package raises."""
     try:
         yield

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
+from service.operations.early_stopping.replay import told_what_fails
 from service.operations.early_stopping.rule_change import RecordedMilestones, rebuild_milestones, recorded_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.experiment_end import (
@@ -42,16 +43,17 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
         seen = spec_of(experiment_named(session, name_or_id))
     # Before the transaction, because a large patch takes long, and so does a long history.
     after = changed_spec(seen, patch)
-    milestones = recorded_milestones(context.database, name_or_id, seen, after)
-    with context.database.write() as session:
-        experiment = locked_experiment(session, name_or_id)
-        if experiment.ended_at is None:
-            check_not_ended(experiment, _changeable_after_its_end(experiment))
-        before = spec_of(experiment)
-        if before != seen:
-            after = changed_spec(before, patch)
-        if after != before:
-            _apply(session, experiment, before, after, database_now(session), milestones)
+    with told_what_fails(after.early_stopping):
+        milestones = recorded_milestones(context.database, name_or_id, seen, after)
+        with context.database.write() as session:
+            experiment = locked_experiment(session, name_or_id)
+            if experiment.ended_at is None:
+                check_not_ended(experiment, _changeable_after_its_end(experiment))
+            before = spec_of(experiment)
+            if before != seen:
+                after = changed_spec(before, patch)
+            if after != before:
+                _apply(session, experiment, before, after, database_now(session), milestones)
     context.notify_all()
     return experiment
 

@@ -96,8 +96,15 @@ def stop_requested_ids(session: Session) -> set[str]:
 
 
 def trial_numbered(session: Session, experiment_id: str, number: int) -> TrialRow:
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.number == number)
-    return session.scalars(query).one()
+    return session.scalars(_numbered(experiment_id, number)).one()
+
+
+def find_trial(session: Session, experiment_id: str, number: int) -> TrialRow | None:
+    return session.scalars(_numbered(experiment_id, number)).one_or_none()
+
+
+def _numbered(experiment_id: str, number: int) -> Select[TrialRow]:
+    return select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.number == number)
 
 
 def next_queued(session: Session, experiment_id: str) -> TrialRow | None:
