@@ -1,15 +1,18 @@
 """What rules of other packages return: made storable, or refused before anything of it is stored."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pytest
 
-from search.early_stopping import MetricReport, Verdict
+from search.early_stopping import MetricReport, Release, Verdict
+from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.history import History
-from search.early_stopping.plugin_rules import verdicts_of
+from search.early_stopping.paused_trials import PausedTrials
+from search.early_stopping.plugin_rules import bracket_of, releases_of, verdicts_of
 from search.early_stopping.rule import StoppingRule
 from search.early_stopping.rules.standalone_rules import PLUGINS
 from search.plugins import PluginExited
@@ -132,3 +135,59 @@ def test_a_milestone_that_is_named_twice_is_reached_once(
 def test_an_exit_is_an_error(decided: Decided) -> None:
     with pytest.raises(PluginExited, match="exits with 3"):
         decided(raises=SystemExit(3))
+
+
+def test_a_verdict_that_does_not_stop_the_trial_does_not_pause_it(decided: Decided) -> None:
+    [verdict], _ = decided(pauses=True, stop=False)
+    assert (verdict.stop, verdict.pauses) == (False, False)
+
+
+class Giving(StoppingRule):
+    """Gives every trial this bracket, and releases these trials."""
+
+    rule: Literal["giving"] = "giving"
+    bracket: ClassVar[Any] = None
+    released: ClassVar[list[Any]] = []
+
+    def draw_bracket(self, number: int, seed: int, completed: CompletedTrials) -> Bracket | None:  # noqa: ARG002
+        return cast("Bracket | None", self.bracket)
+
+    def releases(self, paused: PausedTrials) -> Iterator[Release]:  # noqa: ARG002
+        yield from self.released
+
+
+@pytest.fixture
+def giving(monkeypatch: pytest.MonkeyPatch) -> Giving:
+    monkeypatch.setitem(PLUGINS.kinds, "giving", Giving)
+    return Giving()
+
+
+def test_a_bracket_has_pythons_own_numbers_or_is_refused(giving: Giving, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = [np.int64(1), np.int64(3), np.float64(0.5), 1, None, np.int64(2)]
+    monkeypatch.setattr(Giving, "bracket", Bracket(*given))
+    found = bracket_of(giving, 0, 0, cast("CompletedTrials", None))
+    assert found == Bracket(1, 3, 0.5, 1.0, None, 2)
+    assert [type(one) for one in vars(found).values()] == [int, int, float, float, type(None), int]
+    for wrong in ({"number": 1}, Bracket(1, 3, math.nan, 1.0, None, 2)):
+        monkeypatch.setattr(Giving, "bracket", wrong)
+        with pytest.raises((TypeError, ValueError), match="must be"):
+            bracket_of(giving, 0, 0, cast("CompletedTrials", None))
+
+
+def test_a_release_has_pythons_own_numbers_or_is_refused(giving: Giving, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain: dict[str, Any] = {
+        "milestone": np.int64(3),
+        "value": 0.5,
+        "cutoff": None,
+        "compared_count": 0,
+        "reason": "its turn",
+        "number": np.int64(7),
+        "decision": "continue",
+    }
+    monkeypatch.setattr(Giving, "released", [Release(**plain)])
+    [release] = releases_of(giving, cast("PausedTrials", None))
+    assert (release.number, type(release.number), type(release.milestone)) == (7, int, int)
+    for wrong in ("a trial", Release(**plain | {"number": 7.5}), Release(**plain | {"reason": None})):
+        monkeypatch.setattr(Giving, "released", [wrong])
+        with pytest.raises(TypeError, match="must be"):
+            list(releases_of(giving, cast("PausedTrials", None)))
