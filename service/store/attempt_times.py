@@ -5,7 +5,7 @@ from datetime import datetime
 from service.domain.attempt_holders import is_caller
 from service.store.json_of_other_versions import stored
 from service.store.tables import AttemptRow
-from trainer.wire import Failure
+from trainer.wire import Failure, Outcome
 
 
 def function_began_at(attempt: AttemptRow) -> datetime | None:
@@ -22,11 +22,14 @@ def holding_seconds(attempt: AttemptRow, now: datetime) -> float:
     """For how long the attempt has held its resources, as far as it is known: from its claim on.
 
     A running one may still wait for them until its training function has begun or, of a holder that does not tell that,
-    until its first report. One that ended because it did not get them has held nothing.
+    until its first report. One that has ended before any of its workers ran has held nothing.
     """
     elapsed = max(0.0, ((attempt.ended_at or now) - attempt.started_at).total_seconds())
-    if attempt.ended_at is None:
-        has_begun = function_began_at(attempt) is not None or attempt.last_report_at is not None
-        return elapsed if has_begun else 0.0
-    failure = None if attempt.failure is None else stored(Failure, attempt.failure)
-    return 0.0 if failure is not None and failure.is_start_given_back else elapsed
+    has_begun = function_began_at(attempt) is not None or attempt.last_report_at is not None
+    return elapsed if has_begun or (attempt.ended_at is not None and _may_have_begun(attempt)) else 0.0
+
+
+def _may_have_begun(ended: AttemptRow) -> bool:
+    """Of an attempt whose holder has not told that its function began."""
+    failure = None if ended.failure is None else stored(Failure, ended.failure)
+    return ended.outcome != Outcome.STOPPED if failure is None else failure.began

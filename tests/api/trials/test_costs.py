@@ -120,17 +120,26 @@ def test_an_attempt_whose_function_never_began_was_starting_all_the_time(service
     assert phases_of(attempt["cost"]) == nothing
 
 
-def test_an_attempt_that_did_not_get_its_resources_held_nothing(service: Api) -> None:
+@pytest.mark.parametrize(("outcome", "kind"), [("failed", "preempted"), ("failed", "lost"), ("stopped", None)])
+def test_an_attempt_that_did_not_get_its_resources_held_nothing(service: Api, outcome: str, kind: str | None) -> None:
     name = an_experiment(service)
     held = claimed(service, name)
     let_pass(service, held, 100)
     assert held.shown()["attempts"][0]["cost"]["gpu_seconds"] == 0, "it may still wait for them"
-    error = {"kind": "preempted", "message": "the resources did not become free in time", "began": False}
-    held.finish("failed", error=error, phases={})
+    error = {"kind": kind, "message": "the resources did not become free in time", "began": False}
+    held.finish(outcome, error=error if kind else None, phases={})
     cost = held.shown()["attempts"][0]["cost"]
     assert (cost["worker_seconds"], cost["gpu_seconds"]) == (0, 0)
     assert cost["starting_seconds"] >= 100
     assert service.get(f"/v1/experiments/{name}")["cost"] == cost
+
+
+def test_an_attempt_that_has_reported_held_its_resources_whatever_its_end_says(service: Api) -> None:
+    held = claimed(service, an_experiment(service))
+    let_pass(service, held, 100)
+    held.report(accuracy=0.5)
+    held.finish("failed", error={"kind": "preempted", "message": "a node was drained", "began": False}, phases={})
+    assert held.shown()["attempts"][0]["cost"]["gpu_seconds"] >= 200
 
 
 def test_an_attempt_that_was_preempted_once_it_had_begun_held_its_resources(service: Api) -> None:
