@@ -1,5 +1,6 @@
 """The configuration of the loggers of a process."""
 
+import inspect
 import logging
 import sys
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ def note_who_adds_handlers() -> None:
 
 def _add_noted(logger: logging.Logger, hdlr: logging.Handler) -> None:
     _add_handler(logger, hdlr)
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `logging` itself uses it
+    own = inspect.currentframe()
+    frame: FrameType | None = own.f_back if own is not None else None
     while frame is not None and _module_of(frame).partition(".")[0] == logging.__name__:
         frame = frame.f_back  # of `logging.config`
     if frame is not None:

@@ -34,8 +34,8 @@ def end_forkserver(known: frozenset[int]) -> None:
     each process that has been forked from this one, and its own processes, which run on, are named as left.
     """
     server: Any = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    process = getattr(server, "_forkserver_pid", None)
-    if process is not None and process not in known:
+    process, stop = getattr(server, "_forkserver_pid", None), getattr(server, "_stop", None)  # a test has these names
+    if process is not None and stop is not None and process not in known:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-        server._stop()  # noqa: SLF001 - there is no public way; a test has its name
+        stop()

@@ -25,7 +25,8 @@ THREADS_END_SECONDS = 1.0
 
 POLL_SECONDS = 0.001
 
-DUMMY = threading._DummyThread  # noqa: SLF001 - a test fails without it
+DUMMY: type | tuple[()] = getattr(threading, "_DummyThread", ())
+"""What `threading` lists for a thread that another module has started. A test fails without it."""
 
 
 @dataclass(frozen=True)
