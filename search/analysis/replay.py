@@ -10,7 +10,7 @@ from search.early_stopping.decision import Release, Verdict
 from search.early_stopping.history import MetricReport
 from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
-from search.early_stopping.plugin_rules import verdicts_of
+from search.early_stopping.plugin_rules import bracket_of, releases_of, verdicts_of
 from search.early_stopping.rule import Rule
 from search.problem import sign_of
 from search.space.space import Space
@@ -174,7 +174,7 @@ class _Replay:
                 self._catch_up()
 
     def _create(self, number: int) -> None:
-        drawn = self._rule.draw_bracket(number, self._seed, self._history) if self._draws else None
+        drawn = bracket_of(self._rule, number, self._seed, self._history) if self._draws else None
         if drawn is not None:
             self._brackets[number] = drawn.number
 
@@ -284,7 +284,7 @@ class _Replay:
         self._paused.others_may_come = others_may_come
         while found:
             found = False
-            for release in self._rule.releases(self._paused):
+            for release in releases_of(self._rule, self._paused):
                 any_released = found = True
                 self._resume(release)
         return any_released

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any
 
 from search.early_stopping.bracket import Bracket, CompletedTrials
-from search.early_stopping.decision import MAX_COMPARED_WITH, Release, Verdict, if_finite
+from search.early_stopping.decision import MAX_COMPARED_WITH, Grounds, Release, Verdict, if_finite
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peers
@@ -95,17 +95,10 @@ def bracket_of(rule: Rule, number: int, seed: int, completed: CompletedTrials) -
 def _checked_release(release: object) -> Release:
     if not isinstance(release, Release):
         raise TypeError(f"a release must be a Release, not {type(release).__name__}")
-    if not isinstance(release.reason, str):
-        raise TypeError(f"reason must be text, not {type(release.reason).__name__}")
     return replace(
         release,
+        **_checked_grounds(release, _integer("milestone", release.milestone)),
         number=_integer("number", release.number),
-        milestone=_integer("milestone", release.milestone),
-        value=_finite("value", release.value),
-        cutoff=None if release.cutoff is None else if_finite(float(release.cutoff)),
-        compared_count=_integer("compared_count", release.compared_count),
-        compared_with=tuple(_integer("compared_with", one) for one in release.compared_with)[:MAX_COMPARED_WITH],
-        reason=storable(release.reason),
         donor=None if release.donor is None else _integer("donor", release.donor),
     )
 
@@ -113,20 +106,27 @@ def _checked_release(release: object) -> Release:
 def _checked(verdict: object, rule: Rule, report: MetricReport) -> Verdict:
     if not isinstance(verdict, Verdict):
         raise TypeError(f"a verdict must be a Verdict, not {type(verdict).__name__}")
-    if not isinstance(verdict.reason, str):
-        raise TypeError(f"reason must be text, not {type(verdict.reason).__name__}")
     return replace(
         verdict,
+        **_checked_grounds(verdict, _milestone(verdict.milestone, report)),
         step=report.step,
-        milestone=_milestone(verdict.milestone, report),
-        value=_finite("value", verdict.value),
-        cutoff=None if verdict.cutoff is None else if_finite(float(verdict.cutoff)),
-        compared_count=_integer("compared_count", verdict.compared_count),
-        compared_with=tuple(_integer("compared_with", one) for one in verdict.compared_with)[:MAX_COMPARED_WITH],
-        reason=storable(verdict.reason),
         stop=_truth("stop", verdict.stop),
         pauses=_truth("pauses", verdict.pauses) and bool(verdict.stop) and rule.pauses,
     )
+
+
+def _checked_grounds(said: Grounds, milestone: int) -> dict[str, Any]:
+    """The fields of `Grounds`, by name."""
+    if not isinstance(said.reason, str):
+        raise TypeError(f"reason must be text, not {type(said.reason).__name__}")
+    return {
+        "milestone": milestone,
+        "value": _finite("value", said.value),
+        "cutoff": None if said.cutoff is None else if_finite(float(said.cutoff)),
+        "compared_count": _integer("compared_count", said.compared_count),
+        "compared_with": tuple(_integer("compared_with", one) for one in said.compared_with)[:MAX_COMPARED_WITH],
+        "reason": storable(said.reason),
+    }
 
 
 def _milestone(value: object, report: MetricReport) -> int:

@@ -56,7 +56,7 @@ class Odd(StoppingRule):
 
 @pytest.fixture
 def decided(monkeypatch: pytest.MonkeyPatch) -> Decided:
-    """The verdicts at step 3 of a rule that says this, and what the history was told."""
+    """Return the verdicts of a rule with these answers at step 3, and the milestones that it has reached."""
     monkeypatch.setitem(PLUGINS.kinds, "odd", Odd)
 
     def decide(reached: Any = (3,), raises: BaseException | None = None, **said: Any) -> tuple[list[Verdict], Any]:
