@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from service.domain import cost_summary
@@ -97,9 +98,11 @@ def project(given: ProjectionInput, events: Sequence[EventRow]) -> Projection:
             _add_best_report(update, given.experiment, event)
         if event.kind in TRIAL_ENDS:
             before, best = best, _best_after(best, given.experiment, event)
-            _add_best_metrics(parent, before, best, event)
+            _add_best_metrics(parent, before, best, event.at)
     if given.is_revision:
-        _add_revised_metrics(parent, best, events[-1])
+        _add_best_metrics(parent, None, best, events[-1].at)
+        if not best.values:
+            parent.clear_tags("best_trial", "best_trial_id", "best_value")
     _summarize(parent, given, best)
     return Projection(parent, runs, best)
 
@@ -172,20 +175,15 @@ def _best_after(before: BestSoFar, experiment: ExperimentRow, end: EventRow) -> 
     return after
 
 
-def _add_revised_metrics(parent: RunUpdate, best: BestSoFar, last: EventRow) -> None:
-    """Add points at the newest step, where they are later than the earlier ones, and so are the ones that are shown."""
-    if best.front is not None and (volume := best.front.volume) is not None:
-        parent.add_metrics({"hypervolume": volume}, last.at, best.ended_count)
-    parent.add_metrics({f"best_{one.metric}": one.value for one in best.values}, last.at, best.ended_count)
-    if not best.values:
-        parent.clear_tags("best_trial", "best_trial_id", "best_value")
+def _add_best_metrics(parent: RunUpdate, before: BestSoFar | None, after: BestSoFar, at: datetime) -> None:
+    """Add points to the parent's curves by the count of ended trials, so that the newest point is the best one.
 
-
-def _add_best_metrics(parent: RunUpdate, before: BestSoFar, after: BestSoFar, end: EventRow) -> None:
-    """Add points to the parent's curves by the count of ended trials, so that the newest point is the best one."""
-    if after.front is not None and after.front is not before.front and (volume := after.front.volume) is not None:
-        parent.add_metrics({"hypervolume": volume}, end.at, after.ended_count)
-    parent.add_metrics({f"best_{one.metric}": one.value for one in after.values}, end.at, after.ended_count)
+    `before` is None in a revision: its points are later ones at the newest step, and so are the ones that are shown.
+    """
+    has_new_front = before is None or after.front is not before.front
+    if after.front is not None and has_new_front and (volume := after.front.volume) is not None:
+        parent.add_metrics({"hypervolume": volume}, at, after.ended_count)
+    parent.add_metrics({f"best_{one.metric}": one.value for one in after.values}, at, after.ended_count)
 
 
 def _summarize(parent: RunUpdate, given: ProjectionInput, best: BestSoFar) -> None:
