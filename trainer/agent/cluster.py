@@ -114,7 +114,7 @@ def find_slots(prefix: str) -> dict[str, Any]:
 
 def total_resources() -> NodeResources:
     """Raises ClusterUnreachable if this process's own node is gone: nothing can be started through it any more."""
-    nodes = {node["NodeID"]: without_internal(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+    nodes = {node: without_internal(has) for node, has in cluster_state.total_resources_per_node().items()}
     own = ray.get_runtime_context().get_node_id()
     if own not in nodes:
         raise ClusterUnreachable(f"the Ray node {own}, through which this agent uses the cluster, is gone")

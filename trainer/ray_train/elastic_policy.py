@@ -51,8 +51,10 @@ class Elasticity:
         for node, bundle in reserved_by(placement_group):
             release(free, node, bundle)
         labels = node_labels()
-        for waiting in pending_groups(placement_group):
-            free = rest_beside(waiting, free, total_resources_per_node(), labels)
+        if waiting := pending_groups(placement_group):
+            total = total_resources_per_node()
+            for group in waiting:
+                free = rest_beside(group, free, total, labels)
         return self.workers.size_on([Room(has, labels.get(node, {})) for node, has in free.items()])
 
     def is_whole(self, placement_group: Any) -> bool:
