@@ -70,7 +70,7 @@ def _is_new(thread: threading.Thread, known: KnownThreads) -> bool:
 def _is_harmless(frame: FrameType, excused: tuple[str, ...]) -> bool:
     """Whether the thread waits for work in a `ThreadPoolExecutor`, or runs a function of one of the `excused` files.
 
-    Libraries keep thread pools; torch's compiler has one. A thread's name says nothing: anybody may choose it.
+    Libraries keep thread pools; torch's compiler has one. A thread's name proves nothing: any code may choose it.
     """
     code = frame.f_code
     if (code.co_filename, code.co_name) == (thread_pools.__file__, "_worker"):
