@@ -8,10 +8,8 @@ import pytest
 
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
-from tests.trainer.slot.test_slot import alone, ended, start
+from tests.trainer.slot.conftest import ended
 from trainer.wire import FailureKind
-
-__all__ = ["alone", "start"]
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -3,15 +3,16 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.trainer.conftest import USER_CODE, Add, pid_of, slot_of, until
+from tests.trainer.conftest import Add, pid_of, slot_of, until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from tests.trainer.slot.conftest import SCALING, ended, started
 from trainer.resources import WorkerGroup
 from trainer.slot.nodes import node_tasks
 from trainer.wire import Decision, FailureKind, Outcome
@@ -19,29 +20,7 @@ from trainer.worker.messages import WorkerEnded
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-SCALING = {"num_workers": 1}
 SLOT_FAILED = "the process that ran it for the agent (its slot) failed:"
-
-
-@pytest.fixture
-def alone(tmp_path: Path, shared: FakeService) -> Iterator[FakeService]:
-    """A service without an agent; that of `shared` has joined Ray in this process."""
-    shared.wait_for(lambda: shared.claims)
-    with FakeService(str(tmp_path)).serving() as service:
-        yield service
-
-
-def ended(actor: Any) -> bool:
-    """Wait until the actor has ended."""
-    import ray  # noqa: PLC0415 - heavy
-
-    try:
-        while True:
-            ray.get(actor.status.remote(), timeout=PATIENCE_SECONDS)
-    except ray.exceptions.RayActorError:
-        return True
-    except ray.exceptions.GetTimeoutError:
-        return False
 
 
 def running(runner: Any, trial: str, service: FakeService) -> Any:
@@ -55,14 +34,6 @@ def running(runner: Any, trial: str, service: FakeService) -> Any:
             return made
 
     return started(SlotByThese, trial, service)
-
-
-def started(slot: type[Any], trial: str, service: FakeService) -> Any:
-    import ray  # noqa: PLC0415 - heavy
-
-    actor = ray.remote(slot).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot")
-    assert ray.get(actor.run.remote(service.assign(trial), "key", SCALING))
-    return actor
 
 
 def test_a_slot_that_fails_reports_its_trial_as_lost_and_ends(alone: FakeService) -> None:
@@ -268,15 +239,6 @@ def test_the_worker_groups_that_wait_for_resources_are_known(alone: FakeService)
         remove_placement_group(group)
 
 
-@pytest.fixture
-def reserved(alone: FakeService) -> Callable[[], set[str]]:
-    """The placement groups that the test has left so far."""
-    from ray.util.placement_group import placement_group_table  # noqa: PLC0415 - heavy
-
-    earlier = set(placement_group_table())
-    return lambda: {id_ for id_, one in placement_group_table().items() if one["state"] != "REMOVED"} - earlier
-
-
 HANGS = """
 import pathlib, sys, time
 
@@ -333,20 +295,6 @@ def test_a_cancel_ends_workers_that_only_start(
     until(lambda: not reserved(), "nothing is reserved")
     assert not ray.get(actor.status.remote())["closing"]
     ray.kill(actor)
-
-
-@pytest.fixture
-def start(alone: FakeService, record: Path) -> Callable[[str], tuple[str, Any]]:
-    """Starts a slot of its own that runs a behaviour of `user_code/train.py`; returns the trial and the slot."""
-    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
-
-    def start_slot(do: str) -> tuple[str, Any]:
-        package = alone.add_package(USER_CODE.read_text())
-        config = {"do": do, "record": str(record), "steps": 10_000, "pause": 0.1}
-        trial = alone.add_trial({"entrypoint": "train:train_fn", "package": package, "scaling": SCALING}, config)
-        return trial, started(Slot, trial, alone)
-
-    return start_slot
 
 
 def test_a_cancel_frees_the_placement_group_whose_processes_may_live_on(
