@@ -7,7 +7,7 @@ of the same shape. The tests in `tests/trainer/ray_train/test_ray_train_internal
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import fields
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 import ray
 from ray.train import BackendConfig
 from ray.train.v2._internal.execution.controller import TrainController
-from ray.train.v2._internal.execution.worker_group import worker_group as ray_worker_group
 from ray.train.v2._internal.execution.worker_group.placement_group_handle import PlacementGroupHandle
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupState
 from ray.train.v2._internal.execution.worker_group.worker_group import WorkerGroup
 
+from trainer.ray_train.actor_creation import actors_created_by, synchronization_actor_created_by
 from trainer.ray_train.elastic_policy import Elasticity, RoomPolicy
 from trainer.ray_train.worker_actor import WarmTrainWorker, environment, lower_log_volume
 
@@ -94,7 +94,7 @@ class WarmGroup:
         self.placement_group: WarmPlacementGroup | None = None
         self.sync_actor: Any = None
         self.workers: list[Any] = []
-        self._creates_workers = False
+        self._starting: list[Any] = []
         self.coordinator: Any = None
         self.controller: WarmController | None = None
 
@@ -122,7 +122,7 @@ class WarmGroup:
         group.warm = self
         group._worker_group_start_timeout_s = self._placement_seconds  # noqa: SLF001
         try:
-            with self._own_synchronization_actor():
+            with synchronization_actor_created_by(self._synchronization_actor_or):
                 group._start()  # noqa: SLF001
         except BaseException:
             self.close()  # a placement group that is still pending must not start later
@@ -154,28 +154,33 @@ class WarmGroup:
             controller.forget_checkpoint(path)
 
     def end_workers(self) -> None:
-        """Kill the worker processes; the next run gets new ones in the same placement group. From any thread.
-
-        Those that only start are ended with their placement group, because Ray alone knows them.
-        """
+        """Kill the worker processes; the next run gets new ones in the same placement group. From any thread."""
         workers, self.workers = self.workers, []
-        for worker in workers:
-            ray.kill(worker.actor)
-        if self._creates_workers:
-            self._remove_placement_group()
+        for actor in (*self._starting, *(worker.actor for worker in workers)):
+            ray.kill(actor)
         self.wake()
 
     def workers_or(self, create: Callable[[], list[Any]]) -> list[Any]:
         """The kept workers, created on the first run."""
         if not self.workers:
-            self._creates_workers = True
-            if self.is_cancelled():
-                self._remove_placement_group()
             try:
-                self.workers = create()
+                with actors_created_by(self._starting_worker):
+                    self.workers = create()
             finally:
-                self._creates_workers = False
+                self._starting = []
         return self.workers
+
+    def _starting_worker(self, create: Callable[[], Any]) -> Any:
+        """A new worker's actor, known from now on: Ray's worker group knows it when it has answered.
+
+        Removing the placement group instead would not do: if Ray registers the actor at that moment, the actor waits
+        for its resources without end.
+        """
+        actor = create()
+        self._starting.append(actor)
+        if self.is_cancelled():
+            ray.kill(actor)
+        return actor
 
     def scaling_policy(self, rays_own: Any) -> Any:
         """The scaling policy of the next run, in place of Ray's own."""
@@ -225,16 +230,6 @@ class WarmGroup:
             self.placement_group = WarmPlacementGroup(create(), self)
         return self.placement_group
 
-    @contextlib.contextmanager
-    def _own_synchronization_actor(self) -> Iterator[None]:
-        """Have `WorkerGroup._start_impl` use the kept synchronization actor, where it would create one."""
-        original = ray_worker_group.SynchronizationActor
-        ray_worker_group.SynchronizationActor = _ActorClassProxy(self._synchronization_actor_or, original)
-        try:
-            yield
-        finally:
-            ray_worker_group.SynchronizationActor = original
-
     def _synchronization_actor_or(self, create: Callable[[], Any]) -> Any:
         # A run that ended during a barrier leaves the actor unusable, so new workers start with a new one.
         if self.sync_actor is None or not self.workers:
@@ -257,20 +252,6 @@ class WarmResourceRequest:
 
     async def before_controller_shutdown(self) -> None:
         """Does nothing: `WarmGroup.close` cancels the request, and Ray renews it when it is due."""
-
-
-class _ActorClassProxy:
-    """Stands in for an actor class: `.options(...).remote(...)` returns `actor_or(create)`."""
-
-    def __init__(self, actor_or: Callable[[Callable[[], Any]], Any], actor_class: Any) -> None:
-        self._actor_or = actor_or
-        self._actor_class = actor_class
-
-    def options(self, **options: Any) -> "_ActorClassProxy":
-        return _ActorClassProxy(self._actor_or, self._actor_class.options(**options))
-
-    def remote(self, **arguments: Any) -> Any:
-        return self._actor_or(lambda: self._actor_class.remote(**arguments))
 
 
 class WarmWorkerGroup(WorkerGroup):  # type: ignore[misc]

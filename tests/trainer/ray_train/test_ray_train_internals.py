@@ -202,6 +202,16 @@ def test_a_worker_group_creates_its_workers_from_a_replaceable_class_attribute()
     assert "(self._worker_cls)" in source(WorkerGroup._create_workers)
 
 
+def test_a_worker_group_creates_its_workers_by_the_module_ray_and_returns_when_they_have_answered() -> None:
+    import ray
+    from ray.train.v2._internal.execution.worker_group import worker_group
+
+    assert worker_group.ray is ray
+    created = source(worker_group.WorkerGroup._create_workers)
+    assert "worker_actor_cls = ray.remote(" in created
+    assert created.index("worker_actor_cls.options(") < created.index("ray.get([actor.get_metadata.remote()")
+
+
 def test_no_worker_reads_its_backends_configuration() -> None:
     from ray.train.v2._internal.execution import context, train_fn_utils
     from ray.train.v2._internal.execution.worker_group import worker
