@@ -35,7 +35,7 @@ LOOK_AGAIN_SECONDS = 1.0
 
 def _check_agent_name(name: str) -> str:
     if is_caller(name):
-        raise ValueError(f"must not begin with {ASK_HOLDER!r}, as the names of callers do that run trials themselves")
+        raise ValueError(f"must not begin with {ASK_HOLDER!r}, which is for callers that run trials themselves")
     return name
 
 

@@ -26,7 +26,7 @@ _LOG = LeaseBody(LogChunk, max_bytes=MAX_BODY_BYTES)
 _REPORT_FIRST = "report it first: the value of a trial is that of its last report"
 _OPTUNAS_TELL = {
     **dict.fromkeys(("value", "values", "metrics"), _REPORT_FIRST),
-    "state": "it is called outcome: completed, stopped (also of a pruned trial) or failed",
+    "state": "use outcome: completed, failed, or stopped (also for a pruned trial)",
 }
 _FINISH = LeaseBody(Finish, instead=_OPTUNAS_TELL)
 

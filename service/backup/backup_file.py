@@ -101,7 +101,9 @@ def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
 
 
 def restore(settings: Settings, file: Path) -> Manifest:
-    """Fill an empty database and an empty data directory from a backup, or neither. Raises BackupFailed and OSError.
+    """Fill an empty database and an empty data directory from a backup, or change neither.
+
+    Raises BackupFailed and OSError.
 
     It reads all of the backup before it changes anything. The database comes last, so a restore that was killed leaves
     a database that is empty.

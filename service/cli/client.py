@@ -299,8 +299,8 @@ def _quoted(part: str) -> str:
     Dots cannot be quoted: clients resolve them, so that a call of `.` would be one of the list that contains it.
     """
     if part in {"", ".", ".."}:
-        raise BadArgument(f"{part!r} is no name or id; `paceline ls` lists the experiments")
+        raise BadArgument(f"{part!r} is not a name or an id; `paceline ls` lists the experiments")
     try:
         return quote(part.replace("/", "%2F"), safe="")
     except UnicodeError as error:
-        raise BadArgument(f"{part!r} is no name or id: it is not UTF-8") from error
+        raise BadArgument(f"{part!r} is not a name or an id: it is not UTF-8") from error

@@ -23,7 +23,7 @@ def _checked(url: str) -> str:
         if not _is_address(address):
             shown = without_password(address)
             hint = "" if shown == address else "; a password needs its special characters percent-encoded"
-            raise typer.BadParameter(f"{shown!r} is no address such as {LOCAL_URL}{hint}")
+            raise typer.BadParameter(f"{shown!r} is not an address such as {LOCAL_URL}{hint}")
     return url
 
 

@@ -44,12 +44,12 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
 
 def with_kept(missing: str, agent: str) -> str:
     """The same sentence, for a group that gets what is freed."""
-    return f"{missing}; what is freed on agent {agent} is kept for it"
+    return f"{missing}; what becomes free on agent {agent} is reserved for it"
 
 
 def kept_for_another(group: WorkerGroup, experiment: str) -> str:
     """A sentence for the user, if an agent has room now that is kept for an experiment ahead in the line."""
-    return f"{_need(group)}; what is free is kept for experiment {experiment}, which comes first"
+    return f"{_need(group)}; what is free is reserved for experiment {experiment}, which is ahead in the line"
 
 
 def _need(group: WorkerGroup) -> str:

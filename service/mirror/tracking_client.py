@@ -88,7 +88,8 @@ class TrackingClient:
                 if found.tags.get(EXPERIMENT_TAG) == experiment.id and found.lifecycle_stage == "active":
                     return str(found.experiment_id)
         raise MlflowRefused(
-            f"the names {plain!r} and {plain + suffix!r} are taken in MLflow; deleted ones count: `mlflow gc`"
+            f"the names {plain!r} and {plain + suffix!r} are taken in MLflow. "
+            "A deleted MLflow experiment keeps its name until `mlflow gc` removes it"
         )
 
     def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:

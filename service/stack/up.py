@@ -113,7 +113,7 @@ def _cannot_start(data_dir: Path) -> Iterator[None]:
     try:
         yield
     except Unkillable as error:
-        raise CannotStart(f"what the last stack in {data_dir} has left cannot be ended: {error}") from error
+        raise CannotStart(f"processes that the last stack in {data_dir} has left cannot be stopped: {error}") from error
     except OSError as error:
         where = error.filename or data_dir
         raise CannotStart(f"the stack cannot be prepared: {where}: {error.strerror}") from error

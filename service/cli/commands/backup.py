@@ -44,7 +44,10 @@ def restore(
     file: Annotated[Path, typer.Argument(help="A file that `paceline backup` has written.")],
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Fill an empty database and data directory from a backup, or neither. Then start the service as usual."""
+    """Fill an empty database and data directory from a backup. If either is not empty, nothing is changed.
+
+    Then start the service as usual.
+    """
     from service.backup.backup_file import restore as restore_backup  # noqa: PLC0415
     from service.backup.failure import BackupFailed  # noqa: PLC0415
     from service.cli.database_lock import DatabaseInUse, database_lock  # noqa: PLC0415

@@ -115,7 +115,7 @@ def show(
             help="Only trials with this status: queued, running, paused, completed, pruned, stopped or failed."
         ),
     ] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="Only the best so many, by the first objective.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Only the N best, by the first objective.")] = None,
     show_all: Annotated[
         bool, typer.Option("--all", help=f"All trials, also of an experiment with more than {SHOWN_TRIALS} of them.")
     ] = False,

@@ -168,7 +168,7 @@ def fetch(
     """Download a checkpoint, or TensorBoard's event files. Run it again to resume an interrupted download."""
     if tensorboard:
         if step is not None:
-            raise typer.BadParameter("is of checkpoints; leave it out with --tensorboard", param_hint="--step")
+            raise typer.BadParameter("applies to checkpoints; leave it out with --tensorboard", param_hint="--step")
         _fetch_event_files(url, source, to, as_json=as_json)
         return
     with connect(url) as client:
@@ -237,7 +237,7 @@ def retry(
 ) -> None:
     """Queue a failed or stopped trial again, or all that have failed. They resume from their newest checkpoints."""
     if failed and is_trial(target):
-        raise arguments.BadArgument(f"--failed is of an experiment; {target} is a trial")
+        raise arguments.BadArgument(f"--failed takes an experiment; {target} is a trial")
     with connect(url) as client:
         if not failed:
             queued = client.retry_trial(trial_id(client, check_trial(target)))

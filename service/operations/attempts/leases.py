@@ -166,4 +166,4 @@ def _refusal(session: Session, trial_id: str, token: str | None) -> ServiceError
         return no_lease_token()
     if session.get(TrialRow, trial_id) is None:
         return NotFound(f"there is no trial {trial_id!r}")
-    return Unauthorized(f"the token is no lease of trial {trial_id}")
+    return Unauthorized(f"this is not the lease token of trial {trial_id}")

@@ -54,7 +54,7 @@ def _mistakes_in_installer(path: tuple[str, ...], installer: Pip | Uv, package: 
     if not installer.packages and not installer.from_package:
         yield Mistake(path, "installs nothing; name packages, or set from_package: true")
     if installer.from_package and package is None:
-        yield Mistake(path, f"is from the package's {REQUIREMENTS_FILE}, and there is no package; send the code")
+        yield Mistake(path, f"takes the package's {REQUIREMENTS_FILE}, but there is no package: send the code")
     for index, entry in enumerate(installer.packages):
         for _, requirement in requirements_in(entry.encode()):
             if (fault := _fault_in(requirement)) is not None:

@@ -52,7 +52,7 @@ def upgrade(database: Database) -> None:
         command.upgrade(config(connection), "head")
         broken = connection.execute(text("pragma foreign_key_check")).all() if database.is_sqlite else []
         if broken:
-            raise RuntimeError(f"the new schema would leave rows that belong to nothing: {broken[:10]}")
+            raise RuntimeError(f"the new schema would leave rows whose parent row is missing: {broken[:10]}")
 
 
 class WouldLoseData(Exception):

@@ -193,7 +193,10 @@ def test_only_one_cluster_keeps_resources_for_a_gang(cluster: Cluster) -> None:
     cluster.end(small)
     assert cluster.claim() is None
     assert another.claim() == small
-    assert waiting_for(cluster, gang) == "6 workers x 1 CPU; 2 CPU free now; what is freed on agent here is kept for it"
+    assert (
+        waiting_for(cluster, gang)
+        == "6 workers x 1 CPU; 2 CPU free now; what becomes free on agent here is reserved for it"
+    )
 
 
 def test_a_gang_of_the_same_priority_waits_for_its_turn(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,9 +254,12 @@ def test_an_experiment_says_that_what_is_free_is_kept_for_another_one(cluster: C
     cluster.end(small)
     other = create(cluster, 1)
     assert cluster.claim() is None
-    assert waiting_for(cluster, gang) == "6 workers x 1 CPU; 1 CPU free now; what is freed on agent here is kept for it"
+    assert (
+        waiting_for(cluster, gang)
+        == "6 workers x 1 CPU; 1 CPU free now; what becomes free on agent here is reserved for it"
+    )
     assert waiting_for(cluster, other) == (
-        f"1 worker x 1 CPU; what is free is kept for experiment {gang}, which comes first"
+        f"1 worker x 1 CPU; what is free is reserved for experiment {gang}, which is ahead in the line"
     )
 
 

@@ -44,7 +44,7 @@ def all_reads_work(service: Api, experiment: str, trial: str) -> None:
     ("name", "advice"),
     [
         ("value", "report it first: the value of a trial is that of its last report"),
-        ("state", "it is called outcome: completed, stopped (also of a pruned trial) or failed"),
+        ("state", "use outcome: completed, failed, or stopped (also for a pruned trial)"),
         ("eror", "did you mean error?"),
         ("x", "known here: outcome, error, phases, system_metrics, next"),
     ],

@@ -11,7 +11,7 @@ from service.cli.doctor.check import CheckState
 from service.cli.doctor.settings_checks import check_settings
 from tests.unit.cli.conftest import Run
 
-EXAMPLE = "is no address such as http://127.0.0.1:8000"
+EXAMPLE = "is not an address such as http://127.0.0.1:8000"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_an_unknown_name_exits_with_code_2(run: Run) -> None:
 def test_what_can_be_no_name_is_refused_before_the_service_is_asked(run: Run, command: list[str], name: str) -> None:
     with answering(answer({})) as (address, requests):
         ended = run(*command, name, "--url", address)
-    assert ended.err.startswith(f"error: {name!r} is no name or id")
+    assert ended.err.startswith(f"error: {name!r} is not a name or an id")
     assert ended.code == 2
     assert requests == []
 

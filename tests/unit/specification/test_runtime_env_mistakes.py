@@ -63,7 +63,7 @@ def test_environments_that_are_right(runtime_env: Any) -> None:
         ({"pip": ["a", "b\n-e ."]}, {}, "trainer.runtime_env.pip.packages.1", "is a file, which is not there"),
         ({"pip": ["--find-links wheels/"]}, {}, "trainer.runtime_env.pip.packages.0", "is a file, which is not there"),
         ({"pip": ["./wheels/a.whl"]}, {}, "trainer.runtime_env.pip.packages.0", "is a file, which is not there"),
-        ({"pip": "from_package"}, {}, "trainer.runtime_env.pip", "there is no package; send the code"),
+        ({"pip": "from_package"}, {}, "trainer.runtime_env.pip", "there is no package: send the code"),
         ({"working_dir": "."}, {}, "trainer.runtime_env.working_dir", "the package is the workers' working directory"),
         ({"py_modules": ["a"]}, {}, "trainer.runtime_env.py_modules", "send the modules as code"),
         ({"image_uri": "a"}, {}, "trainer.runtime_env.image_uri", "start the cluster's nodes from the image"),
