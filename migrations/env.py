@@ -21,7 +21,6 @@ def render_item(kind: str, item: Any, autogen: AutogenContext) -> str | Literal[
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
-    render_as_batch=True,
     render_item=render_item,
     compare_type=True,
 )

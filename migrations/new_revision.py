@@ -25,8 +25,14 @@ def main(title: str) -> None:
             head = ScriptDirectory.from_config(settings).get_current_head() or "0"
             made = command.revision(settings, title, autogenerate=True, rev_id=f"{int(head) + 1:04d}")
         database.close()
+    path = Path(cast(Script, made).path)
+    path.write_text(without_alembics_comments(path.read_text()))
     for arguments in (("check", "--fix"), ("format",)):
-        subprocess.run([sys.executable, "-m", "ruff", *arguments, str(cast(Script, made).path)], check=False)  # noqa: S603 - our own
+        subprocess.run([sys.executable, "-m", "ruff", *arguments, str(path)], check=False)  # noqa: S603 - our own
+
+
+def without_alembics_comments(source: str) -> str:
+    return "".join(line for line in source.splitlines(keepends=True) if not line.lstrip().startswith("# ###"))
 
 
 if __name__ == "__main__":
