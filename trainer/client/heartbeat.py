@@ -15,6 +15,7 @@ from trainer.client.http import (
     backoff_delays,
     post_with_samples,
 )
+from trainer.client.listener import ServiceListener
 from trainer.process_log.context import log_context
 
 logger = logging.getLogger("paceline")
@@ -34,10 +35,8 @@ CONTINUE = "continue"
 class HeartbeatThread(threading.Thread):
     """Makes one call after the other; the service holds each until it has an order or the next call is due.
 
-    `progress()` returns the fields of `trainer.wire.Heartbeat` that describe the attempt; `on_progress_known` gets them
-    when the service has taken them.
-    `on_order(decision, reason)` and `on_lease_lost()` are called from this thread, but not after `close()`. `close()`
-    does not wait for the open call, which ends when the attempt ends.
+    `progress()` returns the fields of `trainer.wire.Heartbeat` that describe the attempt. `listener` gets no order, and
+    no loss of the lease, after `close()`, which does not wait for the open call: that ends when the attempt ends.
     """
 
     def __init__(
@@ -45,19 +44,15 @@ class HeartbeatThread(threading.Thread):
         client: ServiceClient,
         trial: str,
         lease_seconds: float,
-        on_order: Callable[[str, str | None], None],
-        on_lease_lost: Callable[[], None],
+        listener: ServiceListener,
         progress: Callable[[], dict[str, Any]] = dict,
-        on_progress_known: Callable[[dict[str, Any]], None] = lambda _progress: None,
     ) -> None:
         super().__init__(name="paceline-heartbeat", daemon=True)
         self._client = client
         self._path = f"/v1/trials/{trial}/heartbeat"
         self._interval = min(lease_seconds / BEATS_PER_LEASE, MAX_WAIT_SECONDS)
-        self._on_order = on_order
-        self._on_lease_lost = on_lease_lost
+        self._listener = listener
         self._progress = progress
-        self._on_progress_known = on_progress_known
         self._closed = threading.Event()
         self._log_fields = log_context.current()
 
@@ -97,15 +92,15 @@ class HeartbeatThread(threading.Thread):
         except LeaseLost:
             if not self._closed.is_set():
                 self.close()
-                self._on_lease_lost()
+                self._listener.on_lease_lost()
             return 0
         except CallRefused as refused:
             logger.warning("no heartbeat for %s: %s", self._path, refused)
             return self._interval
-        self._on_progress_known(progress)
+        self._listener.on_progress_known(progress)
         decision = answer.get("decision", CONTINUE)
         if decision == CONTINUE:
             return self._interval
         if not self._closed.is_set():
-            self._on_order(decision, answer.get("reason"))
+            self._listener.on_order(decision, answer.get("reason"))
         return min(ORDER_POLL_SECONDS, self._interval)

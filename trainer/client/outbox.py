@@ -3,10 +3,11 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceFailed, ServiceUnreachable, backoff_delays
+from trainer.client.listener import ServiceListener
 from trainer.process_log.context import log_context
 
 logger = logging.getLogger("paceline")
@@ -116,32 +117,15 @@ class SavedCheckpoint(NamedTuple):
 
 
 class ReportOutbox(Outbox):
-    """`on_decision(sequence, decision, reason)` is called from this thread for each answered report.
+    """The reports of one attempt, and which checkpoint belongs to each. `listener` gets what the service answers.
 
-    `on_refused(error)` is called when a report cannot be delivered, `on_known(uri, kept)` when the service
-    has stored a report's checkpoint (the older ones in `kept` stay), and `on_uncounted(uri)` when it has not:
-    the report came after the one that ended the attempt, whose sequence `on_decided` gets before. `world_size`: of an
-    elastic group. A report that is held, and those after it, wait until it is released.
+    `world_size`: of an elastic group. A report that is held, and those after it, wait until it is released.
     """
 
-    def __init__(
-        self,
-        client: ServiceClient,
-        trial: str,
-        on_decision: Callable[[int, str, str | None], None],
-        on_lease_lost: Callable[[], None],
-        on_refused: Callable[[Exception], None],
-        on_known: Callable[[str, Sequence[str]], None],
-        on_uncounted: Callable[[str], None],
-        on_decided: Callable[[int], None],
-    ) -> None:
-        super().__init__("paceline-reports", client, on_lease_lost)
-        self._on_refused = on_refused
-        self._on_known = on_known
-        self._on_uncounted = on_uncounted
-        self._on_decided = on_decided
+    def __init__(self, client: ServiceClient, trial: str, listener: ServiceListener) -> None:
+        super().__init__("paceline-reports", client, listener.on_lease_lost)
+        self._listener = listener
         self._path = f"/v1/trials/{trial}/reports"
-        self._on_decision = on_decision
         self._reports: deque[dict[str, Any]] = deque()
         self._put_count = 0
         self._without_checkpoint: dict[int, dict[str, Any]] = {}
@@ -217,15 +201,15 @@ class ReportOutbox(Outbox):
     def _on_answer(self, body: dict[str, Any], answer: dict[str, Any]) -> None:
         deciding = answer.get("deciding_sequence")
         if deciding is not None:
-            self._on_decided(deciding)
+            self._listener.on_decided(deciding)
         for report in body["reports"]:
-            self._on_decision(report["sequence"], answer.get("decision", "continue"), answer.get("reason"))
+            self._listener.on_decision(report["sequence"], answer.get("decision", "continue"), answer.get("reason"))
             if "checkpoint" in report:
                 counts = deciding is None or report["sequence"] <= deciding
                 if counts:
-                    self._on_known(report["checkpoint"], answer.get("kept", ()))
+                    self._listener.on_checkpoint_known(report["checkpoint"], answer.get("kept", ()))
                 else:
-                    self._on_uncounted(report["checkpoint"])
+                    self._listener.on_checkpoint_uncounted(report["checkpoint"])
 
     def _on_refusal(self, body: dict[str, Any], refused: CallRefused) -> None:
         if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):
@@ -237,7 +221,7 @@ class ReportOutbox(Outbox):
         super()._on_refusal(body, refused)
         if isinstance(refused, ServiceFailed):
             self._drop_all()
-        self._on_refused(refused)
+        self._listener.on_report_lost(refused)
 
     def _drop_all(self) -> None:
         """With a later checkpoint, the next attempt would begin after the lost reports, and not repeat them."""
@@ -246,4 +230,4 @@ class ReportOutbox(Outbox):
             self._reports.clear()
 
     def _on_failure(self, error: Exception) -> None:
-        self._on_refused(error)
+        self._listener.on_report_lost(error)

@@ -22,6 +22,7 @@ from service.stack.ports import free_port
 from tests.conftest import a_spec
 from tests.databases import postgres_database
 from tests.timeouts import PATIENCE_SECONDS, wait_until
+from tests.trainer.service_listener import listener, nothing
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
@@ -111,7 +112,10 @@ def test_no_attempt_is_lost_while_one_of_two_services_is_away(
     known = [ServiceAddresses(f"{first},{second}"), ServiceAddresses(first), deaf]
     beats = [
         HeartbeatThread(
-            ServiceClient(to, one["lease"]["token"]), one["trial"], LEASE_SECONDS, nothing, partial(orders.put, one)
+            ServiceClient(to, one["lease"]["token"]),
+            one["trial"],
+            LEASE_SECONDS,
+            listener(on_lease_lost=partial(orders.put, one)),
         )
         for to, one in zip(known, given, strict=True)
     ]
@@ -135,10 +139,6 @@ def test_no_attempt_is_lost_while_one_of_two_services_is_away(
 def shown(client: httpx.Client, assignment: dict[str, Any]) -> dict[str, Any]:
     trial: dict[str, Any] = client.get(f"/v1/trials/{assignment['trial']}").raise_for_status().json()
     return trial
-
-
-def nothing(*_: object) -> None:
-    pass
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,10 @@ import pytest
 
 from tests.timeouts import wait_until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from tests.trainer.service_listener import listener
 from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
+from trainer.client.listener import ServiceListener
 from trainer.wire import Answer, Decision, Finish
 
 pytestmark = pytest.mark.slow
@@ -24,12 +26,16 @@ def service(tmp_path: Path) -> Iterator[FakeService]:
         yield service
 
 
+def recording(said: "queue.Queue[Any]") -> ServiceListener:
+    return listener(on_order=lambda *order: said.put(order), on_lease_lost=lambda: said.put("lost"))
+
+
 @contextmanager
 def beating(service: FakeService, trial: str, lease_seconds: float = 30) -> Iterator["queue.Queue[Any]"]:
     """The heartbeat's callbacks, in the order of their calls."""
     said: queue.Queue[Any] = queue.Queue()
     calls = ServiceClient(service.url, f"lease-{trial}")
-    heartbeat = HeartbeatThread(calls, trial, lease_seconds, lambda *order: said.put(order), lambda: said.put("lost"))
+    heartbeat = HeartbeatThread(calls, trial, lease_seconds, recording(said))
     heartbeat.start()
     service.wait_for(lambda: service.heartbeats[trial] or service.away)
     yield said
@@ -61,7 +67,7 @@ def test_what_a_heartbeat_tells_is_confirmed_once_the_service_has_taken_it(servi
 
     service.away = True
     calls = ServiceClient(service.url, f"lease-{trial}")
-    heartbeat = HeartbeatThread(calls, trial, 0.3, lambda *_order: None, lambda: None, progress, confirmed.put)
+    heartbeat = HeartbeatThread(calls, trial, 0.3, listener(on_progress_known=confirmed.put), progress)
     heartbeat.start()
     assert [told.get(timeout=PATIENCE_SECONDS) for _ in range(2)]
     assert confirmed.empty()
@@ -81,7 +87,7 @@ def test_an_order_that_cannot_be_followed_does_not_end_the_heartbeats(service: F
         if heard.qsize() == 1:
             raise RuntimeError("Ray does not answer")
 
-    heartbeat = HeartbeatThread(ServiceClient(service.url, f"lease-{trial}"), trial, 0.3, fails_once, lambda: None)
+    heartbeat = HeartbeatThread(ServiceClient(service.url, f"lease-{trial}"), trial, 0.3, listener(on_order=fails_once))
     heartbeat.start()
     service.order(trial, Decision.KILL)
     wait_until(lambda: heard.qsize() > 1)
@@ -101,13 +107,7 @@ def test_the_heartbeat_of_a_finished_attempt_reports_nothing(service: FakeServic
     trial = service.add_trial({"entrypoint": "train:train_fn"})
     service.assign(trial)
     said: queue.Queue[Any] = queue.Queue()
-    heartbeat = HeartbeatThread(
-        ServiceClient(service.url, f"lease-{trial}"),
-        trial,
-        30,
-        lambda *order: said.put(order),
-        lambda: said.put("lost"),
-    )
+    heartbeat = HeartbeatThread(ServiceClient(service.url, f"lease-{trial}"), trial, 30, recording(said))
     heartbeat.start()
     service.wait_for(lambda: service.heartbeats[trial])
     heartbeat.close()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from tests.trainer.service_listener import listener, nothing
 from trainer.client.http import CallRefused, ServiceClient, ServiceFailed, ServiceUnreachable
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import REPORTS_PER_CALL, ReportOutbox, SavedCheckpoint
@@ -25,14 +26,8 @@ def trial(service: FakeService) -> str:
     return service.add_trial({"entrypoint": "train:train_fn"})
 
 
-def nothing(*_args: object) -> None:
-    pass
-
-
 def report_outbox(service: FakeService, trial: str, **listening: Callable[..., Any]) -> ReportOutbox:
-    names = ("on_decision", "on_lease_lost", "on_refused", "on_known", "on_uncounted", "on_decided")
-    callbacks = dict.fromkeys(names, nothing) | listening
-    return ReportOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, **callbacks)
+    return ReportOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, listener(**listening))
 
 
 FAILURES = pytest.mark.parametrize("failing", [(500, b"{}"), (501, b"oops"), (200, b"<html>"), (200, b"[]")])
@@ -68,7 +63,7 @@ def test_reports_at_which_the_service_fails_are_dropped_and_reported(
 ) -> None:
     service.failing = failing
     refused: list[Exception] = []
-    outbox = report_outbox(service, trial, on_refused=refused.append)
+    outbox = report_outbox(service, trial, on_report_lost=refused.append)
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -85,7 +80,7 @@ def test_after_reports_at_which_the_service_failed_no_later_one_is_sent(service:
         service.failing = None
 
     service.failing = (500, b"<html>")
-    outbox = report_outbox(service, trial, on_refused=recover)
+    outbox = report_outbox(service, trial, on_report_lost=recover)
     for sequence in range(REPORTS_PER_CALL + 1):
         outbox.put(sequence, {"loss": 1}, None)
     outbox.start()
@@ -102,7 +97,7 @@ def test_after_reports_at_which_the_service_failed_no_later_one_is_sent(service:
 def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeService, trial: str) -> None:
     service.refused[trial] = "no"
     refused: list[Exception] = []
-    outbox = report_outbox(service, trial, on_refused=refused.append)
+    outbox = report_outbox(service, trial, on_report_lost=refused.append)
     outbox.put(0, {"loss": 1}, None)
     outbox.put(1, {"loss": 1}, None)
     outbox.start()
@@ -141,7 +136,7 @@ def test_an_unexpected_error_ends_the_delivery_and_is_reported(service: FakeServ
         raise RuntimeError("the loop is closed")
 
     refused: list[Exception] = []
-    outbox = report_outbox(service, trial, on_decision=deaf, on_refused=refused.append)
+    outbox = report_outbox(service, trial, on_decision=deaf, on_report_lost=refused.append)
     outbox.put(0, {"loss": 1}, None)
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)

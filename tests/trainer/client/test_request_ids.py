@@ -10,6 +10,7 @@ from tests.process_log import Line, logged
 from tests.timeouts import wait_until
 from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from tests.trainer.service_listener import listener, nothing
 from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
 from trainer.client.outbox import ReportOutbox
@@ -29,13 +30,8 @@ def about(line: Line) -> dict[str, Any]:
     return {name: line.get(name) for name in ABOUT}
 
 
-def nothing(*_args: object) -> None:
-    pass
-
-
 def report_outbox(client: ServiceClient, on_decision: Callable[..., None] = nothing) -> ReportOutbox:
-    more = (nothing, nothing, nothing, nothing, nothing)
-    return ReportOutbox(client, "t-1", on_decision, *more)
+    return ReportOutbox(client, "t-1", listener(on_decision=on_decision))
 
 
 def test_a_refused_report_is_logged_with_the_id_of_its_call(service: FakeService) -> None:
@@ -60,7 +56,7 @@ def test_a_missing_heartbeat_is_logged_with_the_id_of_its_call(service: FakeServ
     service.away = True
     with logged("paceline") as lines:
         with log_context.bound(**ABOUT):
-            heartbeat = HeartbeatThread(ServiceClient(service.url, f"lease-{trial}"), trial, 30, nothing, nothing)
+            heartbeat = HeartbeatThread(ServiceClient(service.url, f"lease-{trial}"), trial, 30, listener())
         heartbeat.start()
         wait_until(lambda: len(service.request_ids) > 1)
         heartbeat.close()

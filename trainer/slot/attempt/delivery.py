@@ -2,9 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.heartbeat import HeartbeatThread
@@ -16,6 +16,7 @@ from trainer.client.http import (
     post_until_answered,
     post_with_samples,
 )
+from trainer.client.listener import ServiceListener
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import ReportOutbox
 from trainer.process_log.context import log_context
@@ -25,34 +26,6 @@ logger = logging.getLogger("paceline")
 
 GIVE_BACK_SECONDS = 3.0
 """How long an attempt that is given back tries to reach the service; its lease ends the attempt otherwise."""
-
-
-class ServiceListener(Protocol):
-    """What the service's answers cause. The methods are called from the threads of heartbeat and outboxes."""
-
-    def on_decision(self, sequence: int, decision: str, reason: str | None) -> None:
-        """The service has answered this report."""
-
-    def on_order(self, decision: str, reason: str | None) -> None:
-        """The service wants the attempt to end: `stop` or `kill`."""
-
-    def on_progress_known(self, progress: dict[str, Any]) -> None:
-        """The service has taken what a heartbeat tells."""
-
-    def on_lease_lost(self) -> None:
-        """The service has given the trial to another holder."""
-
-    def on_report_lost(self, error: Exception) -> None:
-        """A report cannot be delivered."""
-
-    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
-        """The service has stored this checkpoint. Those in `kept` stay, however old they are."""
-
-    def on_checkpoint_uncounted(self, uri: str) -> None:
-        """The service will not use this checkpoint: it was saved after the decision to stop."""
-
-    def on_decided(self, sequence: int) -> None:
-        """The attempt had to leave at this report. It may have trained on while the service was away."""
 
 
 class Delivery:
@@ -72,26 +45,9 @@ class Delivery:
             return ServiceClient(addresses, assignment.lease_token)
 
         self.client = client()
-        self.reports = ReportOutbox(
-            client(),
-            assignment.trial,
-            on_decision=listener.on_decision,
-            on_lease_lost=listener.on_lease_lost,
-            on_refused=listener.on_report_lost,
-            on_known=listener.on_checkpoint_known,
-            on_uncounted=listener.on_checkpoint_uncounted,
-            on_decided=listener.on_decided,
-        )
+        self.reports = ReportOutbox(client(), assignment.trial, listener)
         self.logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost)
-        self._heartbeat = HeartbeatThread(
-            client(),
-            assignment.trial,
-            assignment.lease_seconds,
-            listener.on_order,
-            listener.on_lease_lost,
-            progress,
-            listener.on_progress_known,
-        )
+        self._heartbeat = HeartbeatThread(client(), assignment.trial, assignment.lease_seconds, listener, progress)
 
     def start(self) -> None:
         for thread in (self.reports, self.logs, self._heartbeat):
