@@ -190,7 +190,7 @@ class AttemptExecutor:
         watchdog.cancel()
         reason = self._worker_reuse.why_replace(attempt, error if finished else None)
         if reason is not None:
-            logger.info("new worker processes after %s: %s", attempt.run, reason)
+            logger.info("new worker processes after %s: %s", attempt.run_name, reason)
             runner.end_workers()
         if not finished:
             return self._finish(attempt, error)
@@ -220,7 +220,7 @@ class AttemptExecutor:
                 self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
             if attempt.ranks.silent:
                 self._remover.run_soon(
-                    partial(remove_working_directories, attempt), f"working directories of {attempt.run}"
+                    partial(remove_working_directories, attempt), f"working directories of {attempt.run_name}"
                 )
             if outcome is None or outcome.is_lost or outcome.is_start_given_back or attempt.ranks.silent:
                 self._end_worker_group()

@@ -33,7 +33,7 @@ class AttemptPlanner:
         """Build the workers' `Job`. Call it after the package was downloaded."""
         assignment, package = attempt.assignment, self.package
         return Job(
-            run=attempt.run,
+            run=attempt.run_name,
             slot=self.slot,
             entrypoint=assignment.trainer.entrypoint,
             command=_command(assignment),

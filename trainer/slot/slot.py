@@ -174,7 +174,7 @@ class Slot(WorkerMessageHandlers):
         """Never returns: what depends on this slot waits for the call to fail."""
         await asyncio.Event().wait()
 
-    # Called by the workers and by Ray's controller, as what WorkerMessageHandlers has.
+    # Called by the workers, as what WorkerMessageHandlers has.
 
     async def worker_started(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         started = WorkerStarted(**fields)
@@ -183,22 +183,6 @@ class Slot(WorkerMessageHandlers):
         if (attempt := self._attempt_of(run)) is not None:
             attempt.worker_started(rank, started)
         self._leave_drained_nodes()
-
-    async def secrets(self, run: str) -> dict[str, str]:
-        """The values that the workers of the running attempt get as environment variables."""
-        return self._executor.secrets if self._attempt_of(run) is not None else {}
-
-    async def checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
-        self._checkpoint_saved(run, sequence, path)
-
-    async def get_all_reported_checkpoints(self, *args: Any) -> Any:
-        """Called by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller runs here."""
-        runner = self._executor.runner
-        return await runner.reported_checkpoints(*args) if isinstance(runner, WarmRunner) else []
-
-    def _checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
-        if (attempt := self._attempt_of(run)) is not None:
-            attempt.checkpoint_saved(sequence, path)
 
     def _leave_drained_nodes(self) -> None:
         seconds_left = self._nodes.seconds_left()

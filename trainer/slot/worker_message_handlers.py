@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from trainer.slot.attempt.attempt import Attempt, Report
+from trainer.ray_train.runners import WarmRunner
+from trainer.slot.attempt.attempt import Attempt, RankReport
 from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerEnded
@@ -19,7 +20,7 @@ class WorkerMessageHandlers:
 
     def _attempt_of(self, run: str) -> Attempt | None:
         attempt = self._attempt
-        return attempt if attempt is not None and attempt.run == run else None
+        return attempt if attempt is not None and attempt.run_name == run else None
 
     async def controller_started(self, run: str, actor: Any) -> None:
         if (attempt := self._attempt_of(run)) is not None:
@@ -36,7 +37,7 @@ class WorkerMessageHandlers:
     async def report(
         self,
         run: str,
-        report: Report,
+        report: RankReport,
         times: dict[str, float],
         files: dict[str, int] | None,
         validation: dict[str, Any] | None,
@@ -75,3 +76,19 @@ class WorkerMessageHandlers:
     async def worker_ended(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             await attempt.worker_ended(rank, WorkerEnded.from_fields(fields))
+
+    async def secrets(self, run: str) -> dict[str, str]:
+        """The values that the workers of the running attempt get as environment variables."""
+        return self._executor.secrets if self._attempt_of(run) is not None else {}
+
+    async def checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
+        self._checkpoint_saved(run, sequence, path)
+
+    async def get_all_reported_checkpoints(self, *args: Any) -> Any:
+        """Called by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller runs here."""
+        runner = self._executor.runner
+        return await runner.reported_checkpoints(*args) if isinstance(runner, WarmRunner) else []
+
+    def _checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.checkpoint_saved(sequence, path)

@@ -53,7 +53,7 @@ class Saving:
 
     async def save(self) -> str:
         """Report with a checkpoint; its URI, once the service has answered."""
-        path = f"{self.service.storage}/{self.attempt.run}/checkpoint_{self._sequence}"
+        path = f"{self.service.storage}/{self.attempt.run_name}/checkpoint_{self._sequence}"
         sequence, self._sequence = self._sequence, self._sequence + 1
         assert await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
         return path
@@ -89,7 +89,7 @@ def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> N
     async def run() -> None:
         async with saving(tmp_path, **EARLIER) as one:
             one.service.lose(one.trial)
-            path = f"{tmp_path}/{one.attempt.run}/checkpoint_0"
+            path = f"{tmp_path}/{one.attempt.run_name}/checkpoint_0"
             await one.attempt.barrier.report(0, 0, 1, {"loss": 1.0}, path)
             await asyncio.to_thread(
                 until, lambda: isinstance(one.attempt.state.current, LeaseLost), "the lease is lost"
@@ -114,11 +114,14 @@ def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(t
         async with saving(tmp_path) as one:
             await one.save()
             second = await one.save()
-            await one.have_discarded(f"{tmp_path}/{one.attempt.run}/checkpoint_0")
+            await one.have_discarded(f"{tmp_path}/{one.attempt.run_name}/checkpoint_0")
             ledger = one.attempt.checkpoints
-            assert (ledger.known_names(), ledger.folder()) == ([Path(second).name], f"{tmp_path}/{one.attempt.run}")
+            assert (ledger.known_names(), ledger.folder()) == (
+                [Path(second).name],
+                f"{tmp_path}/{one.attempt.run_name}",
+            )
             ledger._keep = 2
-            ledger.add_known(ledger.uri_of(f"{tmp_path}/{one.attempt.run}/epochs/3"))
+            ledger.add_known(ledger.uri_of(f"{tmp_path}/{one.attempt.run_name}/epochs/3"))
             assert ledger.known_names() == [Path(second).name, "epochs"]
             assert one.attempt.knows_its_checkpoints()
             one.attempt.end_now(Preempted())

@@ -48,7 +48,7 @@ logger = logging.getLogger("paceline")
 KILL = "kill"
 NO_SECRETS = Masker(())
 
-Report = tuple[int, int, int, dict[str, Any] | None, str | None]
+RankReport = tuple[int, int, int, dict[str, Any] | None, str | None]
 """One rank's report: the arguments of `ReportBarrier.report`."""
 
 ROOM_CHECK_SECONDS = 0.05
@@ -78,7 +78,7 @@ class Attempt:
         masker: Masker = NO_SECRETS,
     ) -> None:
         self.assignment = assignment
-        self.run = assignment.run_name
+        self.run_name = assignment.run_name
         self.state = AttemptState(runner.end_workers)
         self._workers = assignment.trainer.workers
         self.ranks = Ranks(self._workers.min_workers)
@@ -89,7 +89,7 @@ class Attempt:
         self._start_validation = start_validation
         release, note = self.delivery.reports.release, self._note_not_validated
         self.validations = Validations(assignment.trainer.validation, self._validate, release, note)
-        self.barrier = ReportBarrier(self._deliver, lambda _sequence: runner.wake(), self.validations.is_asked)
+        self.barrier = ReportBarrier(self._deliver, runner.wake, self.validations.is_asked)
         self.all_gather = AllGather()
         self._deciding_sequence: int | None = None
         self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self.end_now)
@@ -123,7 +123,7 @@ class Attempt:
     def resize(self, workers: int) -> None:
         """There is room for another number of workers: leave at the next checkpoint, whenever that is saved."""
         if self.state.move(Resizing(workers)):
-            logger.info("%s will restart with %d workers after its next checkpoint", self.run, workers)
+            logger.info("%s will restart with %d workers after its next checkpoint", self.run_name, workers)
             self._loop.call_soon_threadsafe(self.barrier.leave_when_saved)
 
     # What workers and a controller of their own report. Called in the slot's event loop.
@@ -146,7 +146,7 @@ class Attempt:
 
     async def report(
         self,
-        report: Report,
+        report: RankReport,
         times: dict[str, float],
         files: Mapping[str, int] | None = None,
         validation: Mapping[str, Any] | None = None,
@@ -249,7 +249,7 @@ class Attempt:
             self.end_now(Killed())
             return
         if decision == STOP:
-            logger.info("%s is stopped at report %d: %s", self.run, sequence, reason)
+            logger.info("%s is stopped at report %d: %s", self.run_name, sequence, reason)
             self._time_limits.asked_to_stop()
         self._loop.call_soon_threadsafe(self.barrier.decide, sequence, decision)
 
@@ -267,7 +267,7 @@ class Attempt:
 
     def on_report_lost(self, error: Exception) -> None:
         failure = undelivered(error)
-        logger.error("%s is ended: %s", self.run, failure.message)
+        logger.error("%s is ended: %s", self.run_name, failure.message)
         self.end_now(Refused(failure))
 
     def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
@@ -291,7 +291,7 @@ class Attempt:
     def _leave_at_report(self, reason: str | None) -> None:
         """Leave at the next report, whenever that is."""
         if self.state.move(Stopping(reason)):
-            logger.info("%s is to stop: %s", self.run, reason or "no reason given")
+            logger.info("%s is to stop: %s", self.run_name, reason or "no reason given")
             self._leave()
 
     def drain(self, nodes: Collection[str], seconds: float) -> None:
@@ -305,7 +305,7 @@ class Attempt:
     def end_now(self, to: State) -> None:
         """End the workers immediately, unless the attempt is over."""
         if self.state.move(to):
-            logger.info("%s %s", self.run, to.summary)
+            logger.info("%s %s", self.run_name, to.summary)
             if not isinstance(to, Killed):  # another attempt validates
                 self.delivery.reports.drop_held()
             self.validations.cancel()

@@ -32,7 +32,7 @@ class ReportBarrier:
     """Belongs to one event loop; every method is called there.
 
     `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and, if it has a
-    checkpoint, all ranks have saved. `on_complete(sequence)` is called when all ranks have made it. `undecided` are the
+    checkpoint, all ranks have saved. `on_complete()` is called when all ranks have made it. `undecided` are the
     reports after which training continued without a decision: those of which `is_held(sequence)`, too, because the
     service gets them later. `made` is how many reports each rank has made.
     """
@@ -40,7 +40,7 @@ class ReportBarrier:
     def __init__(
         self,
         deliver: Deliver,
-        on_complete: Callable[[int], None],
+        on_complete: Callable[[], None],
         is_held: Callable[[int], bool] = lambda _sequence: False,
         *,
         wait_seconds: float = ANSWER_SECONDS,
@@ -73,7 +73,7 @@ class ReportBarrier:
         if not pending.is_delivered and pending.metrics is not None and (is_complete or pending.checkpoint is None):
             self._send(pending)
         if is_complete:
-            self._on_complete(sequence)
+            self._on_complete()
             self._pending.pop(sequence - 1, None)
         return await asyncio.shield(pending.answer)
 

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment
-from trainer.slot.attempt.timers import Timers
 from trainer.worker.function_stack import log_function_stack
 
 STACK_SECONDS = 5.0
@@ -34,7 +34,7 @@ class TimeLimits:
         self._runner = runner
         self._leave = leave
         self._kill = kill
-        self._timers = Timers(loop)
+        self._timers = _Timers(loop)
 
     def expect_report(self) -> None:
         """The service takes the lease away when none has come for long; nothing reaches the log after that."""
@@ -69,3 +69,37 @@ class TimeLimits:
 
 def _before(limit: float) -> float:
     return max(limit - STACK_SECONDS, limit / 2)
+
+
+class _Timers:
+    """At most one timer of each name, in the event loop. Methods may be called from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._are_cancelled = False
+
+    def start(self, name: str, seconds: float, call: Callable[..., object], *arguments: Any) -> None:
+        """Call it after so many seconds. Does nothing if a timer of this name exists, or all are cancelled."""
+        self._loop.call_soon_threadsafe(self._start, name, seconds, call, arguments)
+
+    def restart(self, name: str, seconds: float, call: Callable[..., object], *arguments: Any) -> None:
+        """Like `start`, but in place of the timer that has this name, if there is one."""
+        self._loop.call_soon_threadsafe(self._restart, name, seconds, call, arguments)
+
+    def _restart(self, name: str, seconds: float, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+        self._start(name, seconds, call, arguments)
+
+    def _start(self, name: str, seconds: float, call: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        if not self._are_cancelled and name not in self._timers:
+            self._timers[name] = self._loop.call_later(seconds, call, *arguments)
+
+    def cancel_all(self) -> None:
+        self._loop.call_soon_threadsafe(self._cancel_all)
+
+    def _cancel_all(self) -> None:
+        self._are_cancelled = True
+        for timer in self._timers.values():
+            timer.cancel()

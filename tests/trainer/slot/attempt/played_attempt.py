@@ -122,7 +122,7 @@ class Played:
 
     async def report_for_validation(self, sequence: int, **asked: Any) -> str:
         """A report whose checkpoint is saved, and is to be validated."""
-        path = f"{self.attempt.run}/c{sequence}"
+        path = f"{self.attempt.run_name}/c{sequence}"
         self.attempt.checkpoint_saved(sequence, path)
         report = (sequence, 0, 1, {"loss": float(sequence)}, path)
         return await self.attempt.report(report, {}, None, asked)

@@ -229,7 +229,7 @@ def test_an_elastic_group_leaves_at_a_checkpoint_when_there_is_room_and_tells_it
             one.attempt.resize(3)
             one.attempt.resize(4)  # it is leaving already
             assert await one.report(1) == "continue"
-            assert await one.report(2, f"x/{one.attempt.run}/checkpoint_2") == "stop"
+            assert await one.report(2, f"x/{one.attempt.run_name}/checkpoint_2") == "stop"
             await one.attempt.worker_ended(0, WorkerEnded(has_stopped=True))
             outcome = await one.conclude()
             assert outcome is not None

@@ -69,7 +69,7 @@ def test_a_function_that_trained_on_past_its_decision_was_stopped_and_its_later_
         async with played(tmp_path) as one:
             one.service.decide = lambda *_: Answer(decision=Decision.STOP, deciding_sequence=deciding)
             one.service.away = True
-            run_name = one.attempt.run
+            run_name = one.attempt.run_name
             answers = [await one.report(number, f"x/{run_name}/checkpoint_{number}") for number in range(4)]
             assert answers == ["continue"] * 4
             await one.attempt.worker_ended(0, WorkerEnded())

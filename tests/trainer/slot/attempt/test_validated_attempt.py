@@ -41,11 +41,11 @@ def test_reports_wait_for_the_validations_before_them_and_training_does_not(tmp_
         assert await one.report(1) == "continue"
         assert await one.report_for_validation(2) == "continue"
         first = await one.validation(0)
-        assert first.uri.endswith(f"{one.attempt.run}/c0")
+        assert first.uri.endswith(f"{one.attempt.run_name}/c0")
         assert first.fn_kwargs == {"batch": 2, "fast": True}
         assert losses(one) == []
         assert {path: found[0] for path, found in (await one.attempt.validated(0)).items()} == {
-            f"{one.attempt.run}/c{n}": "PENDING_VALIDATION" for n in (0, 2)
+            f"{one.attempt.run_name}/c{n}": "PENDING_VALIDATION" for n in (0, 2)
         }
         first.end(accuracy=0.5)
         second = await one.validation(1)  # one at a time
