@@ -30,7 +30,7 @@ def running(runner: Any, trial: str, service: FakeService) -> Any:
     class SlotByThese(Slot):
         def _make_runner(self, trainer: Any) -> Any:  # noqa: ARG002
             made = runner()
-            made.slot = self
+            made.slot, made.wake = self, lambda: None
             return made
 
     return started(SlotByThese, trial, service)
