@@ -77,6 +77,26 @@ class PluginExited(Exception):
     """A plugin raised `SystemExit`, which ends a thread or a process without a word unless it is contained."""
 
 
+class PluginFailed(Exception):
+    """What a plugin raised, as a part of a sentence. The cause is the exception."""
+
+
+@contextmanager
+def plugin_failures(name: str, *others: type[Exception], is_plugin: bool) -> Iterator[None]:
+    """Raise PluginFailed instead of what a plugin raises. `others` are not its own, and are raised as they are.
+
+    Without effect on a class of the service's own, which is not `is_plugin`.
+    """
+    try:
+        yield
+    except others:
+        raise
+    except (Exception, SystemExit) as error:
+        if not is_plugin:
+            raise
+        raise PluginFailed(why_failed(name, error)) from error
+
+
 @contextmanager
 def exits_as_errors() -> Iterator[None]:
     """Raise PluginExited instead of SystemExit."""

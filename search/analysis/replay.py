@@ -10,7 +10,14 @@ from search.early_stopping.decision import Release, Verdict
 from search.early_stopping.history import MetricReport
 from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
-from search.early_stopping.plugin_rules import bracket_of, releases_of, verdicts_of
+from search.early_stopping.plugin_rules import (
+    bracket_of,
+    milestones_of,
+    pool_of,
+    releases_of,
+    traits_of,
+    verdicts_of,
+)
 from search.early_stopping.rule import Rule
 from search.problem import sign_of
 from search.space.space import Space
@@ -134,8 +141,8 @@ def add_to_history(
                 report = _metric_report(metric, event, curve.last_step, brackets.get(number))
                 curve[event.step] = event.value
                 own = history.of(number)
-                for milestone in rule.milestones(report, own):
-                    own.reach(milestone, event.value, rule.pool_at(milestone, number, brackets.get(number)))
+                for milestone, pool in milestones_of(rule, report, own):
+                    own.reach(milestone, event.value, pool)
             case Completion(number=number) if (result := metric.result_of(history.curves[number])) is not None:
                 history.complete(rule, number, result)
             case Queued(number=number):
@@ -275,12 +282,12 @@ class _Replay:
     def _pause(self, number: int, trial: TrialReplay) -> None:
         verdict = trial.pauses[-1]
         trial.state = "paused"
-        pool = self._rule.pool_of(number, self._brackets.get(number))
+        pool = pool_of(self._rule, number, self._brackets.get(number))
         self._paused.pause(number, verdict.milestone, verdict.value, pool)
 
     def _release(self, *, others_may_come: bool = True) -> bool:
         """Resume the trials that the rule releases; whether there were any. Their held events become ready."""
-        any_released, found = False, self._rule.pauses
+        any_released, found = False, traits_of(self._rule).pauses
         self._paused.others_may_come = others_may_come
         while found:
             found = False

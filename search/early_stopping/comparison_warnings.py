@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of
 from search.early_stopping.history import ALL
+from search.early_stopping.plugin_rules import checked_traits, rule_failures
 from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.patient import Patient
 from search.early_stopping.rules.rungs import Rungs
-from search.early_stopping.rules.standalone_rules import NoneSpec, is_plugin
+from search.early_stopping.rules.standalone_rules import NoneSpec
 from search.mistakes import Mistake, listed
-from search.plugins import why_failed
+from search.plugins import PluginFailed
 from search.problem import Problem
 
 
@@ -24,11 +25,12 @@ def warnings_about_comparison(rule: Rule, problem: Problem, objectives: Sequence
         message = f"judges trials by {metric} alone: trials that are among the best by {listed(others)} may be stopped"
         yield Mistake(("early_stopping", "metric"), message)
     try:
-        yield from list(_warnings_about_steps(rule))
-    except (Exception, SystemExit) as error:
-        if not is_plugin(rule):
-            raise
-        yield Mistake(("early_stopping", "rule"), why_failed(rule.rule, error))
+        checked_traits(rule)
+        with rule_failures(rule):
+            found = list(_warnings_about_steps(rule))
+    except PluginFailed as error:
+        found = [Mistake(("early_stopping", "rule"), str(error))]
+    yield from found
     if problem.constrained:
         message = f"judges trials by {metric} and not by constraints: the only feasible trials may be stopped"
         yield Mistake(("early_stopping", "rule"), message)

@@ -9,6 +9,7 @@ from heapq import nlargest
 from search.early_stopping.history import AT_END, COMPLETED
 from search.early_stopping.in_memory_curve import InMemoryCurve
 from search.early_stopping.peers import Peers, Ranking
+from search.early_stopping.plugin_rules import pool_of, traits_of, value_at_end
 from search.early_stopping.rule import Rule
 from search.problem import Direction
 
@@ -32,15 +33,21 @@ class InMemoryHistory:
         return True
 
     def complete(self, rule: Rule, number: int, last_value: float) -> None:
-        """Record that the trial has ended by itself or by its time limit, as the service does; again after a retry."""
-        if rule.compares_completed:
+        """Record that the trial has ended by itself or by its time limit, as the service does; again after a retry.
+
+        Without effect if the rule has no value for the end.
+        """
+        traits = traits_of(rule)
+        value = value_at_end(rule, last_value, self.of(number)) if traits.keeps_ends else None
+        if value is None:
+            return
+        if traits.compares_completed:
             for milestone, (reached, pool) in self.reached.pop(number, {}).items():
                 self._remove(number, milestone, reached, pool)
                 self.reach(number, milestone, reached, COMPLETED)
-        if rule.keeps_ends:
-            if earlier := self.reached[number].pop(AT_END, None):
-                self._remove(number, AT_END, *earlier)
-            self.reach(number, AT_END, rule.value_at_end(last_value, self.of(number)), COMPLETED)
+        if earlier := self.reached[number].pop(AT_END, None):
+            self._remove(number, AT_END, *earlier)
+        self.reach(number, AT_END, value, COMPLETED)
 
     def reopen(self, rule: Rule, number: int, bracket: int | None) -> None:
         """Undo `complete` when the trial is retried. Without effect on one that has not run to its end."""
@@ -48,10 +55,11 @@ class InMemoryHistory:
         if earlier is None:
             return
         self._remove(number, AT_END, *earlier)
-        if rule.compares_completed:
+        if traits_of(rule).compares_completed:
+            running = pool_of(rule, number, bracket)
             for milestone, (reached, pool) in self.reached.pop(number, {}).items():
                 self._remove(number, milestone, reached, pool)
-                self.reach(number, milestone, reached, rule.pool_of(number, bracket))
+                self.reach(number, milestone, reached, running)
 
     def _remove(self, number: int, milestone: int, value: float, pool: int) -> None:
         ranking = self.rankings[milestone, pool]

@@ -1,8 +1,12 @@
-"""The border to rules of other packages: what they return is checked before any of it is stored."""
+"""The border to rules of other packages: what they return is checked before any of it is stored.
+
+No other module of the service or the search reads what a rule decides, or its traits, from the rule itself.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields, replace
 from operator import index
 from typing import Any
 
@@ -13,11 +17,84 @@ from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peers
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.standalone_rules import is_plugin
-from search.plugins import exits_as_errors, storable
+from search.plugins import PluginFailed, exits_as_errors, plugin_failures, storable
 from search.problem import Direction
+from search.reported_numbers import finite_number
 
 MAX_INTEGER = 2**63
 """The first integer that a database column does not hold."""
+
+
+def rule_failures(rule: Rule, *others: type[Exception]) -> AbstractContextManager[None]:
+    """Raise PluginFailed instead of what a rule of another package raises; see `plugin_failures`."""
+    return plugin_failures(rule.rule, *others, is_plugin=is_plugin(rule))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The properties of these names of a `Rule`."""
+
+    compares_completed: bool
+    draws_brackets: bool
+    keeps_ends: bool
+    pauses: bool
+    paused_trials_lose: bool
+
+
+def traits_of(rule: Rule) -> Traits:
+    """As the rule's properties, which a caller must not read itself.
+
+    One of another package's rule that raises, or is neither true nor false, counts as if the class did not have it.
+    """
+    try:
+        return checked_traits(rule)
+    except PluginFailed:
+        return Traits(**{one.name: _trait_or_default(rule, one.name) for one in fields(Traits)})
+
+
+def checked_traits(rule: Rule) -> Traits:
+    """As `traits_of`, but raises PluginFailed for the first that fails."""
+    return Traits(**{one.name: _trait(rule, one.name) for one in fields(Traits)})
+
+
+def _trait_or_default(rule: Rule, name: str) -> bool:
+    try:
+        return _trait(rule, name)
+    except PluginFailed:
+        return bool(getattr(Rule(rule=rule.rule), name))
+
+
+def _trait(rule: Rule, name: str) -> bool:
+    if not is_plugin(rule):
+        return bool(getattr(rule, name))
+    with rule_failures(rule):
+        return _truth(name, getattr(rule, name))
+
+
+def pool_of(rule: Rule, number: int, bracket: int | None) -> int:
+    """As `Rule.pool_of`, which a caller must not call itself. See `verdicts_of`."""
+    if not is_plugin(rule):
+        return rule.pool_of(number, bracket)
+    with exits_as_errors():
+        return _integer("pool", rule.pool_of(number, bracket))
+
+
+def value_at_end(rule: Rule, last_value: float, history: History) -> float | None:
+    """As `Rule.value_at_end`, which a caller must not call itself; None if it is not finite. See `verdicts_of`."""
+    if not is_plugin(rule):
+        return finite_number(rule.value_at_end(last_value, history))
+    with exits_as_errors():
+        return _finite("value_at_end", rule.value_at_end(last_value, CheckedHistory(history)))
+
+
+def milestones_of(rule: Rule, report: MetricReport, history: History) -> list[tuple[int, int]]:
+    """The milestones that the report reaches, each with the pool of the trial there. See `verdicts_of`."""
+    number, bracket = report.number, report.bracket
+    if not is_plugin(rule):
+        return [(one, rule.pool_at(one, number, bracket)) for one in rule.milestones(report, history)]
+    with exits_as_errors():
+        reached = [_milestone(one, report) for one in rule.milestones(report, CheckedHistory(history, report))]
+        return [(one, _integer("pool", rule.pool_at(one, number, bracket))) for one in reached]
 
 
 def verdicts_of(rule: Rule, report: MetricReport, history: History) -> Iterator[Verdict]:
@@ -36,13 +113,18 @@ def verdicts_of(rule: Rule, report: MetricReport, history: History) -> Iterator[
 
 @dataclass(frozen=True)
 class CheckedHistory:
-    """A `History` for a rule of another package: its calls become calls with Python's own numbers, or raise."""
+    """A `History` for a rule of another package: its calls become calls with Python's own numbers, or raise.
+
+    Without a report that is judged, the trial reaches no milestone.
+    """
 
     history: History
-    report: MetricReport
+    report: MetricReport | None = None
     _reached: set[int] = field(default_factory=set)
 
     def reach(self, milestone: int, value: float, pool: int) -> bool:
+        if self.report is None:
+            raise TypeError("a trial reaches a milestone only with a report")
         checked = _milestone(milestone, self.report)
         if checked in self._reached:
             return False
@@ -111,7 +193,7 @@ def _checked(verdict: object, rule: Rule, report: MetricReport) -> Verdict:
         **_checked_grounds(verdict, _milestone(verdict.milestone, report)),
         step=report.step,
         stop=_truth("stop", verdict.stop),
-        pauses=_truth("pauses", verdict.pauses) and bool(verdict.stop) and rule.pauses,
+        pauses=_truth("pauses", verdict.pauses) and bool(verdict.stop) and traits_of(rule).pauses,
     )
 
 

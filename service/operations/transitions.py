@@ -1,16 +1,13 @@
 """The only writer of statuses: a row and its event change together, under the experiment's lock."""
 
-import logging
 import secrets
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from search.early_stopping.plugin_rules import bracket_of
-from search.early_stopping.rules.standalone_rules import is_plugin
+from search.early_stopping.plugin_rules import bracket_of, traits_of
 from search.space.space import Params
 from service.domain.end_reasons import REVERSIBLE_ENDS, EndReason
 from service.domain.statuses import (
@@ -23,6 +20,7 @@ from service.domain.statuses import (
     StopCause,
     TrialStatus,
 )
+from service.operations.rule_failures import logged_failures
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.store.early_stopping.history import StoredCompleted
@@ -31,8 +29,6 @@ from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.param_generations import has_own_values
 from service.store.trials.trial_values import first_seed, is_feasible, objective_values
-
-logger = logging.getLogger(__name__)
 
 _ENDING = frozenset(
     {
@@ -131,15 +127,11 @@ def _drawn_bracket(session: Session, experiment: ExperimentRow, number: int) -> 
     """A `Bracket` as JSON, for what has completed by now; None if the early-stopping rule gives none."""
     spec = spec_of(experiment)
     rule, completed = spec.early_stopping, StoredCompleted(session, experiment.id)
-    try:
-        drawn = bracket_of(rule, number, seed_of(spec, experiment.id), completed) if rule.draws_brackets else None
-    except SQLAlchemyError:
-        raise
-    except (Exception, SystemExit):
-        if not is_plugin(rule):
-            raise
-        logger.exception("the rule %s failed on trial %d, which has no bracket", rule.rule, number)
+    if not traits_of(rule).draws_brackets:
         return None
+    drawn = None
+    with logged_failures(rule, f"the bracket of trial {number}"):
+        drawn = bracket_of(rule, number, seed_of(spec, experiment.id), completed)
     return None if drawn is None else asdict(drawn)
 
 

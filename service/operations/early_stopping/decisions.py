@@ -1,29 +1,25 @@
 """Early-stopping decisions: functions of the stored reports, each stored with its grounds."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from search.early_stopping import MetricReport, Release, Verdict
+from search.early_stopping.history import ALL
 from search.early_stopping.paused_trials import PausedTrials
-from search.early_stopping.plugin_rules import releases_of, verdicts_of
-from search.early_stopping.rules.standalone_rules import is_plugin
+from search.early_stopping.plugin_rules import pool_of, releases_of, traits_of, verdicts_of
 from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
+from service.operations.rule_failures import logged_failures
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import StoredHistory, stored_bracket_of
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import DecisionRow, ExperimentRow, TrialRow
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,12 +49,12 @@ class Decider:
         if trial.stop_cause is not None:
             return []
         milestones = []
-        for verdict in self._verdicts(trial, report):
+        for verdict, pool in self._verdicts(trial, report):
             decision = "pause" if verdict.pauses else "stop" if verdict.stop else "continue"
             self.record(trial, decision, verdict.step, verdict)
             if verdict.pauses:
                 trial.judged_step = trial.paused_milestone = verdict.milestone
-                trial.paused_pool = self.spec.early_stopping.pool_of(trial.number, stored_bracket_of(trial))
+                trial.paused_pool = pool
                 trial.paused_value = verdict.value
             if verdict.stop:
                 cause = StopCause.PAUSED if verdict.pauses else StopCause.EARLY_STOPPING
@@ -66,27 +62,18 @@ class Decider:
             milestones.append(verdict.milestone)
         return milestones
 
-    def _verdicts(self, trial: TrialRow, report: MetricReport) -> Iterator[Verdict]:
-        with self._contained(f"trial {trial.id} at step {report.step}"):
-            yield from verdicts_of(self.spec.early_stopping, report, self._history(trial, report.previous_step))
+    def _verdicts(self, trial: TrialRow, report: MetricReport) -> Iterator[tuple[Verdict, int]]:
+        """Those of the rule, each with the pool in which the trial waits if it pauses."""
+        rule = self.spec.early_stopping
+        with logged_failures(rule, f"trial {trial.id} at step {report.step}"):
+            for verdict in verdicts_of(rule, report, self._history(trial, report.previous_step)):
+                yield verdict, pool_of(rule, report.number, report.bracket) if verdict.pauses else ALL
 
     def releases(self, paused: PausedTrials) -> Iterator[Release]:
         """Those of the rule."""
-        with self._contained("paused trials"):
-            yield from releases_of(self.spec.early_stopping, paused)
-
-    @contextmanager
-    def _contained(self, what: str) -> Iterator[None]:
-        """A rule of another package that fails decides nothing: the report is stored, and the trial goes on."""
-        try:
-            yield
-        except SQLAlchemyError:
-            raise
-        except (Exception, SystemExit):
-            rule = self.spec.early_stopping
-            if not is_plugin(rule):
-                raise
-            log.exception("the rule %s failed on %s, and decides nothing there", rule.rule, what)
+        rule = self.spec.early_stopping
+        with logged_failures(rule, "paused trials"):
+            yield from releases_of(rule, paused)
 
     def record(self, trial: TrialRow, decision: str, step: int, said: Verdict | Release) -> None:
         attempt = trial.attempt_count
@@ -105,16 +92,21 @@ class Decider:
     def record_end(self, trial: TrialRow) -> None:
         """Let rules that compare with trials that ran to their ends see this one."""
         rule = self.spec.early_stopping
-        with self._contained(f"the end of trial {trial.id}"):
-            if rule.keeps_ends and trial.confirms is None:
+        if traits_of(rule).keeps_ends and trial.confirms is None:
+            with logged_failures(rule, f"the end of trial {trial.id}"):
                 self._history(trial, trial.judged_step).complete(rule)
 
     def withdraw_end(self, trial: TrialRow) -> None:
-        """Undo `record_end`: the trial is retried, so it has no end any more."""
-        rule = self.spec.early_stopping
-        with self._contained(f"the retry of trial {trial.id}"):
-            if rule.keeps_ends and trial.confirms is None:
-                self._history(trial, trial.judged_step).reopen(rule)
+        """Undo `record_end`: the trial is retried, so it has no end any more.
+
+        Also if the rule says now that it keeps none, or fails to say where the trial is compared while it runs.
+        """
+        if trial.confirms is not None:
+            return
+        rule, pool = self.spec.early_stopping, ALL
+        with logged_failures(rule, f"the retry of trial {trial.id}"):
+            pool = pool_of(rule, trial.number, stored_bracket_of(trial))
+        self._history(trial, trial.judged_step).reopen(pool)
 
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
         metric = self.spec.compared_metric.name

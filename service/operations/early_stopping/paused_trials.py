@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from search.early_stopping import Release
+from search.early_stopping.plugin_rules import traits_of
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.exploit import exploit
@@ -31,8 +32,7 @@ def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
     holds the lock of the experiment, which is open, and has flushed its changes to paused trials.
     """
     session, experiment, spec = decider.session, decider.experiment, decider.spec
-    rule = spec.early_stopping
-    if not rule.pauses:
+    if not traits_of(spec.early_stopping).pauses:
         return False
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.max_search_trials
@@ -61,7 +61,7 @@ def has_released(session: Session) -> bool:
 
 def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: datetime) -> None:
     """End the paused trials of an experiment that has ended: as pruned, or as stopped under a rule with turns (PBT)."""
-    loses = spec_of(experiment).early_stopping.paused_trials_lose
+    loses = traits_of(spec_of(experiment).early_stopping).paused_trials_lose
     to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
     for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
         paused = trial.reason or f"paused at step {trial.paused_milestone}"

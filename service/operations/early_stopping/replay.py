@@ -1,21 +1,19 @@
 """Replays the recorded reports of an experiment under another early-stopping rule."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 
 from search.analysis.replay import TrialReplay, best_of, replay
 from search.early_stopping import EarlyStoppingSpec
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
-from search.early_stopping.rules.standalone_rules import is_plugin
+from search.early_stopping.plugin_rules import traits_of
 from search.mistakes import Mistake
-from search.plugins import why_failed
 from service.domain.statuses import CONTENDERS, TrialStatus
-from service.errors import Invalid, ServiceError
+from service.errors import Invalid
 from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
+from service.operations.rule_failures import refused_failures
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec
@@ -63,12 +61,12 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     metric = _compared_metric(rule, spec)
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
-    kinds = KINDS_FOR_PAUSING if rule.pauses else KINDS
+    kinds = KINDS_FOR_PAUSING if traits_of(rule).pauses else KINDS
     recorded = events_of_kinds(database.read, experiment.id, kinds, experiment.event_count)
     events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
     # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.
     brackets = stored_brackets(found) if rule == spec.early_stopping else None
-    with told_what_fails(rule):
+    with refused_failures(rule):
         courses = replay(rule, metric, spec.space, events, seed=seed_of(spec, experiment.id), brackets=brackets)
     is_unknown = bool(seen) and metric.name not in seen
     if is_unknown and not any(course.step_count for course in courses.values()):
@@ -78,19 +76,6 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     values, by = _values(spec, metric, trials, courses)
     then = {number: value for number, value in values.items() if courses[number].stop is None}
     return Replayed(metric, trials, courses, values, best_of(values, by), best_of(then, by))
-
-
-@contextmanager
-def told_what_fails(rule: EarlyStoppingSpec) -> Iterator[None]:
-    """Raise Invalid with what a rule of another package raises."""
-    try:
-        yield
-    except (ServiceError, SQLAlchemyError):
-        raise
-    except (Exception, SystemExit) as error:
-        if not is_plugin(rule):
-            raise
-        raise Invalid([Mistake(("early_stopping", "rule"), why_failed(rule.rule, error))]) from error
 
 
 def _compared_metric(rule: EarlyStoppingSpec, spec: ExperimentSpec) -> ComparedMetric:

@@ -6,7 +6,6 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
-from service.operations.early_stopping.replay import told_what_fails
 from service.operations.early_stopping.rule_change import RecordedMilestones, rebuild_milestones, recorded_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.experiment_end import (
@@ -22,6 +21,7 @@ from service.operations.experiments.revival import (
     revive_search,
     target_reached,
 )
+from service.operations.rule_failures import refused_failures
 from service.operations.spec_changes import store_spec
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
@@ -43,7 +43,7 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
         seen = spec_of(experiment_named(session, name_or_id))
     # Before the transaction, because a large patch takes long, and so does a long history.
     after = changed_spec(seen, patch)
-    with told_what_fails(after.early_stopping):
+    with refused_failures(after.early_stopping):
         milestones = recorded_milestones(context.database, name_or_id, seen, after)
         with context.database.write() as session:
             experiment = locked_experiment(session, name_or_id)

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from search.early_stopping.plugin_rules import traits_of
 from service.domain.end_reasons import CONFIRMED_ENDS, EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
 from service.domain.statuses import TrialStatus
 from service.errors import WrongState
@@ -206,7 +207,7 @@ def target_reached(session: Session, experiment: ExperimentRow, spec: Experiment
     if all(one.target is None for one in spec.objectives):
         return None
     # A paused trial that has lost is never the best, so it can reach no target either.
-    with_paused = not spec.early_stopping.paused_trials_lose
+    with_paused = not traits_of(spec.early_stopping).paused_trials_lose
     for trial in trials_with_values(session, experiment.id, with_paused=with_paused):
         sentence = targets_reached(spec, trial)
         if sentence is not None and has_own_values(session, trial):

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from search.early_stopping.plugin_rules import traits_of
 from search.mistakes import Mistake
 from search.reported_numbers import number_in
 from service.errors import Invalid
@@ -80,7 +81,9 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
         check_targets(leased)
     decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
     judged = decider.judge(trial, step, metrics)
-    if judged and leased.spec.early_stopping.pauses and may_run_trials(leased.experiment):  # others may continue now
+    if (
+        judged and traits_of(leased.spec.early_stopping).pauses and may_run_trials(leased.experiment)
+    ):  # others may continue now
         release(decider, judged)
 
 

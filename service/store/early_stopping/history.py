@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Row, Subquery, func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peers, Rule
+from search.early_stopping.plugin_rules import traits_of, value_at_end
 from search.early_stopping.rule import MAX_COUNT
 from search.problem import Direction, best_value_of
 from search.reported_numbers import finite_number
@@ -56,23 +57,26 @@ class StoredHistory:
         return None if before is None else (best_value_of((value for _, value in last), direction), before)
 
     def complete(self, rule: Rule) -> None:
-        """Record the end of the trial, which ran to it, and move it to the pool that others are compared with."""
-        trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
-        milestones = milestones_of(self.session, trial.experiment_id)
-        if rule.compares_completed:
-            milestones.move(trial.id, trial.number, steps, COMPLETED)
-        last = trial.value if self.metric is None else self._last_value()
-        value = None if last is None else finite_number(rule.value_at_end(last, self))
-        if value is not None:
-            milestones.put_end(trial.id, trial.number, value)
+        """Record the end of the trial, which ran to it, and move it to the pool that others are compared with.
 
-    def reopen(self, rule: Rule) -> None:
-        """Undo `complete` when the trial is retried."""
+        Without effect if the trial has no value at its end: `reopen` finds by that value what it has to undo.
+        """
+        trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
+        last = trial.value if self.metric is None else self._last_value()
+        value = None if last is None else value_at_end(rule, last, self)
+        if value is None:
+            return
+        milestones = milestones_of(self.session, trial.experiment_id)
+        if traits_of(rule).compares_completed:
+            milestones.move(trial.id, trial.number, steps, COMPLETED)
+        milestones.put_end(trial.id, trial.number, value)
+
+    def reopen(self, pool: int) -> None:
+        """Undo `complete` when the trial is retried. `pool` is the one in which it is compared while it runs."""
         trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
         milestones = milestones_of(self.session, trial.experiment_id)
-        if milestones.withdraw_end(trial.id, trial.number) and rule.compares_completed:
-            pool = rule.pool_of(trial.number, stored_bracket_of(trial))
-            milestones.move(trial.id, trial.number, steps, pool)
+        if milestones.withdraw_end(trial.id, trial.number):
+            milestones.move(trial.id, trial.number, steps, pool, only_from=COMPLETED)
 
     def _last_value(self) -> float | None:
         return next((value for _, value in self._newest_first(1)), None)

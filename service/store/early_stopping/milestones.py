@@ -66,11 +66,15 @@ class Milestones:
         self.session.connection().execute(changing.values(value=value, pool=pool, change=self._next_change()))
         self.cached.put(number, AT_END, value, pool)
 
-    def move(self, trial_id: str, number: int, milestones: Select[int], pool: int) -> None:
-        """Move the trial to another pool at those of `milestones` that it has reached."""
+    def move(
+        self, trial_id: str, number: int, milestones: Select[int], pool: int, *, only_from: int | None = None
+    ) -> None:
+        """Move the trial to another pool at those of `milestones` that it has reached, or at those in `only_from`."""
         change = self._next_change()
         own = (MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.trial_id == trial_id)
         moving = update(MilestoneRow).where(*own, MilestoneRow.milestone.in_(milestones))
+        if only_from is not None:
+            moving = moving.where(MilestoneRow.pool == only_from)
         moved = moving.values(pool=pool, change=change).returning(MilestoneRow.milestone, MilestoneRow.value)
         for milestone, value in self.session.connection().execute(moved):
             self.cached.put(number, milestone, value, pool)

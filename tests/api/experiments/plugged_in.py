@@ -48,6 +48,7 @@ def main() -> None:
             "/v1/spaces/preview", json={"space": SPACE, "search": {"sampler": "annealing"}, "n": 3}
         ).json()
         found["after"] = {name: _afterwards(http, name, asks=not bodies) for name in found["listed"]}
+        found["moody"] = {name: _ended(http, name, bodies[name]) for name in bodies if name.startswith("moody")}
         found["refused"] = [
             *(_mistakes(http, "/v1/spaces/preview", {"space": SPACE, **bodies[name]}) for name in LATE if bodies),
             *(_mistakes(http, "/v1/experiments/own/replay", bodies[name]) for name in FAILING if bodies),
@@ -74,6 +75,18 @@ def _afterwards(http: TestClient, name: str, *, asks: bool) -> dict[str, Any]:
     }
 
 
+def _ended(http: TestClient, name: str, rule: dict[str, Any]) -> dict[str, Any]:
+    """How the calls that end an experiment and show it are answered."""
+    calls = {
+        "replayed": http.post(f"/v1/experiments/{name}/replay", json=rule["early_stopping"]),
+        "stopped": http.post(f"/v1/experiments/{name}/stop"),
+        "shown": http.get(f"/v1/experiments/{name}"),
+        "trials": http.get(f"/v1/experiments/{name}/trials"),
+    }
+    statuses = [one["status"] for one in calls["trials"].json()["items"]]
+    return {**{call: answer.status_code for call, answer in calls.items()}, "statuses": statuses}
+
+
 def _ran(http: TestClient, name: str) -> dict[str, Any]:
     """A trial that reports the same value until it is stopped, at most nine times."""
     held = http.post(f"/v1/experiments/{name}/ask")
@@ -87,7 +100,8 @@ def _ran(http: TestClient, name: str) -> dict[str, Any]:
         answer.raise_for_status()
         if answer.json()["decision"] == "stop":
             break
-    http.post(f"/v1/trials/{trial}/finish", json={"outcome": "completed"}, headers=lease).raise_for_status()
+    outcome = "stopped" if answer.json()["decision"] == "stop" else "completed"
+    http.post(f"/v1/trials/{trial}/finish", json={"outcome": outcome}, headers=lease).raise_for_status()
     return {"params": params, "reports": sequence + 1, "reason": answer.json()["reason"]}
 
 

@@ -101,7 +101,37 @@ class Odd(StoppingRule):
         history.peers(milestone, 0)
         plain = dict(stop=False, rule="odd", step=report.step, milestone=milestone, value=report.value, cutoff=None)
         return Verdict(**{**plain, "compared_count": 0, "reason": "as it is", **eval(self.said)})
+
+class Moody(Odd):
+    # one of its hooks fails
+    rule: Literal["moody"] = "moody"
+    said: str = "dict(stop=report.step == 3, pauses=report.step == 3)"
+    hook: str = ""
+    answer: str = ""
+    def _answer(self, hook, usual):
+        return eval(self.answer) if self.hook == hook else usual
+    @property
+    def pauses(self):
+        return self._answer("pauses", True)
+    @property
+    def paused_trials_lose(self):
+        return self._answer("paused_trials_lose", False)
+    @property
+    def compares_completed(self):
+        return self._answer("compares_completed", True)
+    def pool_of(self, number, bracket=None):
+        return self._answer("pool_of", 0)
+    def pool_at(self, milestone, number, bracket=None):
+        return 0
+    def value_at_end(self, last_value, history):
+        return self._answer("value_at_end", last_value)
 """
+EXIT = "exec('raise SystemExit(3)')"
+MOODY = {
+    f"moody-{hook.replace('_', '-')}-{number}": {"early_stopping": {"rule": "moody", "hook": hook, "answer": answer}}
+    for hook in ("pauses", "paused_trials_lose", "compares_completed", "pool_of", "value_at_end")
+    for number, answer in enumerate(("1 / 0", EXIT, "'text'", "float('nan')", "2 ** 70"))
+}
 ODD = {
     "milestone": {"reached": "[np.int64(report.step)]"},
     "float": {"reached": "[report.step + 0.5]"},
@@ -132,6 +162,7 @@ unnamed = broken_rules:Unnamed
 careless = broken_rules:Careless
 quitting = broken_rules:Quitting
 odd = broken_rules:Odd
+moody = broken_rules:Moody
 """
 
 
@@ -167,6 +198,7 @@ def answers(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
         "flat": {"early_stopping": {"rule": "plateau", "steps": 2}},
         "patient": {"early_stopping": {"rule": "patient", "patience": 0, "wrapped_rule": {"rule": "plateau"}}},
         **{name: {"early_stopping": {"rule": name}} for name in ("careless", "quitting")},
+        **MOODY,
         **{f"odd-{name}": {"early_stopping": {"rule": "odd", **options}} for name, options in ODD.items()},
         **{name: {"search": {"sampler": name}} for name in ("late", "exiting", "hooked", "renewed")},
         "changing": {"search": {"sampler": "changing", "options": {"width": 0.9}}},
@@ -257,6 +289,16 @@ def test_a_rule_that_raises_decides_nothing_and_loses_no_report(answers: dict[st
 @pytest.mark.parametrize("name", ODD)
 def test_a_rule_whose_verdicts_cannot_be_stored_loses_no_report(answers: dict[str, Any], name: str) -> None:
     assert [trial["reports"] for trial in answers[f"odd-{name}"]["trials"]] == [9] * 6
+
+
+@pytest.mark.parametrize("name", MOODY)
+def test_a_rule_whose_hooks_fail_stops_no_call_from_being_answered(answers: dict[str, Any], name: str) -> None:
+    has_no_pool = MOODY[name]["early_stopping"]["hook"] == "pool_of"
+    assert [trial["reports"] for trial in answers[name]["trials"]] == [9 if has_no_pool else 3] * 6
+    after = answers["moody"][name]
+    assert (after["stopped"], after["trials"], after["shown"]) == (200, 200, 200)
+    assert after["replayed"] in {200, 422}
+    assert not [one for one in after["statuses"] if one in {"queued", "running", "paused"}]
 
 
 def test_a_preview_and_a_replay_are_refused_with_what_the_plugin_raises(answers: dict[str, Any]) -> None:

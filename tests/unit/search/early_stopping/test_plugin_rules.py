@@ -8,14 +8,26 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import pytest
 
-from search.early_stopping import MetricReport, Release, Verdict
+from search.early_stopping import InMemoryHistory, MetricReport, Release, Verdict
 from search.early_stopping.bracket import Bracket, CompletedTrials
-from search.early_stopping.history import History
+from search.early_stopping.compared_metric import ComparedMetric
+from search.early_stopping.comparison_warnings import warnings_about_comparison
+from search.early_stopping.history import ALL, History
 from search.early_stopping.paused_trials import PausedTrials
-from search.early_stopping.plugin_rules import bracket_of, releases_of, verdicts_of
+from search.early_stopping.plugin_rules import (
+    bracket_of,
+    milestones_of,
+    pool_of,
+    releases_of,
+    traits_of,
+    value_at_end,
+    verdicts_of,
+)
 from search.early_stopping.rule import StoppingRule
 from search.early_stopping.rules.standalone_rules import PLUGINS
 from search.plugins import PluginExited
+from search.problem import Problem
+from search.space.space import Space
 
 Decided = Callable[..., tuple[list[Verdict], list[Any]]]
 
@@ -191,3 +203,96 @@ def test_a_release_has_pythons_own_numbers_or_is_refused(giving: Giving, monkeyp
         monkeypatch.setattr(Giving, "released", [wrong])
         with pytest.raises(TypeError, match="must be"):
             list(releases_of(giving, cast("PausedTrials", None)))
+
+
+TRAITS = ("compares_completed", "draws_brackets", "keeps_ends", "pauses", "paused_trials_lose")
+NOT_FINITE = [RuntimeError("no licence"), SystemExit(3), math.nan, "text", 10**5000, object(), np.array([1, 0])]
+WRONG = [*NOT_FINITE, 1.5]
+
+
+def short(value: object) -> str:
+    return "huge" if isinstance(value, int) else repr(value)
+
+
+def answered(answer: Any) -> Any:
+    """The answer of a hook; an exception is raised."""
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+class Hooked(StoppingRule):
+    """Answers as `answers` says, by the name of the hook."""
+
+    rule: Literal["hooked"] = "hooked"
+    answers: ClassVar[dict[str, Any]] = {}
+
+    def pool_of(self, number: int, bracket: int | None = None) -> int:  # noqa: ARG002
+        return cast("int", answered(self.answers.get("pool_of", 0)))
+
+    def value_at_end(self, last_value: float, history: History) -> float:  # noqa: ARG002
+        return cast("float", answered(self.answers.get("value_at_end", last_value)))
+
+    def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
+        return cast("list[int]", answered(self.answers.get("milestones", [report.step])))
+
+
+def trait(name: str) -> property:
+    return property(lambda rule: answered(rule.answers.get(name, True)))
+
+
+for one in TRAITS:
+    setattr(Hooked, one, trait(one))
+
+
+@pytest.fixture
+def hooked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Hooked]:
+    monkeypatch.setitem(PLUGINS.kinds, "hooked", Hooked)
+
+    def rule(**answers: Any) -> Hooked:
+        monkeypatch.setattr(Hooked, "answers", answers)
+        return Hooked()
+
+    return rule
+
+
+@pytest.mark.parametrize("name", TRAITS)
+@pytest.mark.parametrize("answer", WRONG, ids=short)
+def test_a_trait_that_fails_counts_as_the_default_and_is_a_warning(
+    hooked: Callable[..., Hooked], name: str, answer: Any
+) -> None:
+    rule = hooked(**{name: answer})
+    expected = dict.fromkeys(TRAITS, True) | {name: name == "paused_trials_lose"}
+    assert vars(traits_of(rule)) == expected
+    problem = Problem(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}), ("minimize",), prunes=True)
+    [warning] = warnings_about_comparison(rule, problem, [ComparedMetric("loss", "minimize")])
+    assert warning.path == ("early_stopping", "rule")
+    assert warning.message.startswith("hooked fails with ")
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=short)
+def test_a_pool_is_a_whole_number_or_an_error(hooked: Callable[..., Hooked], answer: Any) -> None:
+    found = pool_of(hooked(pool_of=np.int64(3)), 0, None)
+    assert (found, type(found)) == (3, int)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - which one is no part of the contract; SystemExit is none
+        pool_of(hooked(pool_of=answer), 0, None)
+
+
+@pytest.mark.parametrize("answer", NOT_FINITE, ids=short)
+def test_a_value_at_the_end_is_finite_or_an_error(hooked: Callable[..., Hooked], answer: Any) -> None:
+    history = InMemoryHistory()
+    found = value_at_end(hooked(value_at_end=np.float32(0.5)), 1.0, history.of(0))
+    assert (found, type(found)) == (0.5, float)
+    rule = hooked(value_at_end=answer)
+    history.of(0).reach(3, 0.5, ALL)
+    with pytest.raises(Exception):  # noqa: B017, PT011 - see above
+        history.complete(rule, 0, 0.5)
+    assert history.reached[0] == {3: (0.5, ALL)}
+
+
+@pytest.mark.parametrize("answer", [[4], [1.5], [2**70], RuntimeError("no licence"), SystemExit(3)], ids=short)
+def test_milestones_are_those_up_to_the_report_or_an_error(hooked: Callable[..., Hooked], answer: Any) -> None:
+    report, history = MetricReport(0, "loss", "minimize", 3, 0.5), InMemoryHistory()
+    assert milestones_of(hooked(milestones=[np.int64(2)]), report, history.of(0)) == [(2, ALL)]
+    with pytest.raises(Exception):  # noqa: B017, PT011 - see above
+        milestones_of(hooked(milestones=answer), report, history.of(0))
