@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -19,7 +20,7 @@ from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, parse, refuse
 from search.names_elsewhere import SAMPLERS as SAMPLERS_ELSEWHERE
 from search.names_elsewhere import called_here, unknown_name
-from search.plugins import is_accepted, why_failed
+from search.plugins import PluginFailed, is_accepted, plugin_failures
 from search.problem import Problem, SpaceExhausted
 from search.samplers.registry import SAMPLERS, sampler_plugins
 from search.samplers.sampler import ChosenSampler, LibraryMissing, Proposer, Sampler, source_of
@@ -114,10 +115,11 @@ class SamplerSpec(JsonModel):
         if not self._is_plugin:
             return unsupported + sampler.mistakes_with(problem)
         try:
-            return unsupported or self._mistakes_of_plugin(problem, sampler)
-        except (Exception, SystemExit) as error:
+            with self._failures():
+                return unsupported or self._mistakes_of_plugin(problem, sampler)
+        except PluginFailed as error:
             log.exception("the sampler %s failed", self.sampler)
-            return [] if accepted else [Mistake(_PATH, why_failed(self.sampler, error))]
+            return [] if accepted else [Mistake(_PATH, str(error))]
 
     def _mistakes_of_plugin(self, problem: Problem, sampler: Sampler) -> list[Mistake]:
         """Also what is wrong with its first proposal. Raises what the sampler raises."""
@@ -144,13 +146,12 @@ class SamplerSpec(JsonModel):
         if isinstance(chosen.sampler, Missing):
             return [Mistake(_PATH, f"{chosen.name} {chosen.sampler.lacking}; until it can, nothing more is proposed")]
         try:
-            if self._is_plugin:
-                _call_hooks(chosen.sampler, problem)
-            return list(self._warnings_with(problem, chosen))
-        except (Exception, SystemExit) as error:
-            if not self._is_plugin:
-                raise
-            return [Mistake(_PATH, why_failed(self.sampler, error))]
+            with self._failures():
+                if self._is_plugin:
+                    _call_hooks(chosen.sampler, problem)
+                return list(self._warnings_with(problem, chosen))
+        except PluginFailed as error:
+            return [Mistake(_PATH, str(error))]
 
     def _warnings_with(self, problem: Problem, chosen: ChosenSampler) -> Iterator[Mistake]:
         name, sampler = chosen.name, chosen.sampler
@@ -194,21 +195,22 @@ class SamplerSpec(JsonModel):
     def _is_plugin(self) -> bool:
         return self.sampler in sampler_plugins().kinds
 
+    def _failures(self) -> AbstractContextManager[None]:
+        return plugin_failures(self.sampler, is_plugin=self._is_plugin)
+
     def _told(self, call: Callable[[], T], otherwise: T) -> T:
         """What the sampler answers. Of another package's, `otherwise` if it raises: the warnings say so."""
         try:
-            return call()
-        except (Exception, SystemExit):
-            if not self._is_plugin:
-                raise
+            with self._failures():
+                return call()
+        except PluginFailed:
             return otherwise
 
     def _sampler(self) -> Sampler:
         try:
-            return SAMPLERS[self.sampler].model_validate(self.options)
-        except (Exception, SystemExit) as error:
-            if not (self._is_plugin or isinstance(error, KeyError | ValidationError)):  # these are of a stored spec
-                raise
+            with self._failures():
+                return SAMPLERS[self.sampler].model_validate(self.options)
+        except (PluginFailed, KeyError, ValidationError):  # the latter two are of a stored spec
             return Missing(name=self.sampler, why="; ".join(map(str, self._mistakes())))
 
     def _mistakes(self) -> list[Mistake]:
@@ -218,11 +220,10 @@ class SamplerSpec(JsonModel):
             unknown = unknown_name("sampler", self.sampler, SAMPLERS_ELSEWHERE, [*SAMPLERS])
             return [Mistake(("sampler",), unknown)]
         try:
-            return self._mistakes_of(SAMPLERS[self.sampler])
-        except (Exception, SystemExit) as error:
-            if not self._is_plugin:
-                raise
-            return [Mistake(("sampler",), why_failed(self.sampler, error))]
+            with self._failures():
+                return self._mistakes_of(SAMPLERS[self.sampler])
+        except PluginFailed as error:
+            return [Mistake(("sampler",), str(error))]
 
     def _mistakes_of(self, kind: type[Sampler]) -> list[Mistake]:
         _, mistakes = parse(TypeAdapter[Any](kind), self.options)
