@@ -71,10 +71,7 @@ class Sampler(JsonModel, ABC):
     @property
     def lacking(self) -> str | None:
         """As `missing`, also of a sampler whose package is gone, or has other options than before. Never raises."""
-        try:
-            return type(self).missing()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is asked for in lists of all experiments
-            return why_failed("when asked what it needs, it", error)
+        return lacking_of(type(self))
 
     @classmethod
     def import_library(cls) -> None:
@@ -112,6 +109,14 @@ class ChosenSampler:
     name: str
     sampler: Sampler
     reason: str | None = None
+
+
+def lacking_of(kind: type[Sampler]) -> str | None:
+    """As `kind.missing()`. If that raises, what it raises, as the predicate of a sentence."""
+    try:
+        return kind.missing()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is asked for in lists of all experiments
+        return why_failed("when asked what it needs, it", error)
 
 
 def _installed(library: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from search.samplers import SAMPLERS
+from search.samplers.sampler import lacking_of
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.cli.doctor.mlflow_check import why_no_answer
 from service.cli.upgraded_database import outage_reason
@@ -49,7 +50,7 @@ def _data_directory(settings: Settings) -> Check:
 
 
 def _samplers() -> Check:
-    lacking = {name: missing for name, kind in SAMPLERS.items() if (missing := kind.missing())}
+    lacking = {name: missing for name, kind in SAMPLERS.items() if (missing := lacking_of(kind))}
     if not lacking:
         return ok("samplers", "all have the libraries that they need")
     found = "; ".join(f"{name} {missing}" for name, missing in lacking.items())

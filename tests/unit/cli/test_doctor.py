@@ -13,6 +13,8 @@ import httpx
 import pytest
 import sqlalchemy
 
+from search.samplers.random import Random
+from search.samplers.registry import sampler_plugins
 from service.cli.doctor import cluster_checks, service_checks
 from service.cli.doctor.check import CheckState
 from service.cli.doctor.settings_checks import SETTINGS, check_settings
@@ -157,6 +159,21 @@ def test_a_sampler_without_its_library_is_a_warning(tmp_path: Path, monkeypatch:
     [found] = [one for one in check_settings({"PACELINE_DATA_DIR": str(tmp_path)}) if one.subject == "samplers"]
     assert found.state is CheckState.WARNING
     assert found.found == "gp needs the library torch, which this service does not have"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no licence"), SystemExit(3)], ids=repr)
+def test_a_sampler_that_fails_when_asked_for_its_library_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    class Failing(Random):
+        @classmethod
+        def missing(cls) -> str | None:
+            raise error
+
+    monkeypatch.setitem(sampler_plugins().kinds, "failing", Failing)
+    [found] = [one for one in check_settings({"PACELINE_DATA_DIR": str(tmp_path)}) if one.subject == "samplers"]
+    assert found.state is CheckState.WARNING
+    assert found.found == f"failing when asked what it needs, it fails with {type(error).__name__}: {error}"
 
 
 @pytest.mark.slow
