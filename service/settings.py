@@ -13,7 +13,7 @@ from typing import Self
 
 from service import private_files
 from service.hosts import Authority, HostPattern, canonical_host
-from trainer.process_log.redaction import MASK, without_users
+from trainer.process_log.redaction import HIDDEN_PARAMETER, MASK, without_users
 from trainer.traces import OFF, ON
 
 LEASE_KEY_FILE = "lease-key"
@@ -91,7 +91,7 @@ class Settings:
             hosts=_hosts(env.get("PACELINE_HOSTS", "")),
             advertised_url=_advertised_url(env.get("PACELINE_ADVERTISED_URL", "")),
             mlflow_uri=mlflow_uri,
-            mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_password(mlflow_uri)),
+            mlflow_ui=env.get("PACELINE_MLFLOW_UI") or (mlflow_uri and without_credentials(mlflow_uri)),
             picture_seconds=_seconds(env, "PACELINE_PICTURE_SECONDS", cls.picture_seconds),
             lease_seconds=_lease_seconds(env, cls.lease_seconds),
             system_metrics_seconds=_seconds(env, "PACELINE_SYSTEM_METRICS_SECONDS", cls.system_metrics_seconds),
@@ -158,8 +158,16 @@ class Settings:
 
 
 def without_password(text: str) -> str:
-    """A URL, or a text with URLs in it, without passwords, so that it may be shown."""
-    return re.sub(r"([?&]password)=[^&\s]+", rf"\1={MASK}", without_users(text, "//"))
+    """A URL, or a text with URLs in it, without users, passwords and tokens, so that it may be shown."""
+    return re.sub(rf"({HIDDEN_PARAMETER})=[^&\s]+", rf"\1={MASK}", without_users(text, "//"))
+
+
+def without_credentials(text: str) -> str:
+    """As `without_password`, and without the values of all other parameters in the queries of URLs.
+
+    For the address of an MLflow server: what the proxy before it calls its credentials is not known.
+    """
+    return re.sub(r"([?&][^=?&\s]+)=[^&\s]+", rf"\1={MASK}", without_users(text, "//"))
 
 
 def _hosts(text: str) -> tuple[HostPattern, ...]:

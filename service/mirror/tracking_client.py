@@ -29,7 +29,7 @@ from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CAL
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
 from service.mirror.run_update import RunUpdate
-from service.settings import without_password
+from service.settings import without_credentials
 from service.store.tables import ExperimentRow
 
 # A dead server must cost seconds, not minutes. No retries inside the client, which would create a run twice when an
@@ -211,8 +211,8 @@ class TrackingClient:
         except MlflowException as error:
             refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
             if refused:
-                raise MlflowRefused(f"MLflow refused: {error.message}") from error
-            raise MlflowUnavailable(without_password(_why_unavailable(self.uri, error))) from error
+                raise MlflowRefused(f"MLflow refused: {without_credentials(error.message)}") from error
+            raise MlflowUnavailable(without_credentials(_why_unavailable(self.uri, error))) from error
 
 
 def _why_unavailable(uri: str, error: MlflowException) -> str:

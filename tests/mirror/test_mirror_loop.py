@@ -12,6 +12,8 @@ import requests
 from sqlalchemy import delete
 
 from service.mirror.mlflow_errors import MlflowUnavailable
+from service.mirror.tracking_client import TrackingClient
+from service.stack.ports import free_port
 from service.store.mirrors import advance, lag
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
@@ -295,6 +297,13 @@ def test_a_long_curve_is_sent_in_pieces(mirror: Any, begin_experiment: Callable[
 
     run = mirror.runs(history.name)["trial 00"]
     assert [step for step, _ in mirror.curve(run, "loss")] == list(range(450))
+
+
+def test_the_credentials_in_the_address_of_mlflow_are_not_in_its_error() -> None:
+    address = f"http://me:hidden@127.0.0.1:{free_port()}/x?password=hidden&ticket=hidden"
+    with pytest.raises(MlflowUnavailable, match=r"password=\*\*\*&ticket=\*\*\*") as caught:
+        TrackingClient(address).check_run("a-run")
+    assert "hidden" not in str(caught.value)
 
 
 def test_the_mirror_catches_up_after_mlflow_was_unavailable(

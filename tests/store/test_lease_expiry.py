@@ -25,7 +25,7 @@ from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.create import create_experiment
 from service.runtime.context import Context
-from service.settings import Settings, without_password
+from service.settings import Settings, without_credentials, without_password
 from service.specification.parser import parse_spec
 from service.store.sql.database import Database, database_now
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
@@ -355,4 +355,7 @@ def test_errors_of_the_database_contain_no_secrets(context: Context) -> None:
     assert held.lease.token not in str(caught.value)
     assert without_password("http://user:secret@mlflow:5000/x") == "http://mlflow:5000/x"
     assert without_password("postgresql://me:Zx/9secret@db/x?password=more") == "postgresql://db/x?password=***"
+    shown = "postgresql://db/x?host=/run/pg&sslpassword=***"
+    assert without_password("postgresql://db/x?host=/run/pg&sslpassword=a'b") == shown
+    assert without_credentials("at http://me:a@mlflow/x?T=b'c&id=d, e=f") == "at http://mlflow/x?T=***&id=*** e=f"
     assert without_password("see http://db:5000/x and a@b") == "see http://db:5000/x and a@b"

@@ -12,11 +12,11 @@ UP_TO_AT_SIGN = re.compile(r"(?<![^@\s])[^@\s]+@")
 USER_OF_URL = re.compile(r"//[^/@:]*[:@]")
 """Where the user and the password begin. A password may have a slash."""
 
+HIDDEN_PARAMETER = r"(?i:[?&][\w.-]*(?:token|password|passwd|pwd|secret|signature|credentials?|key|auth))"
+"""The name of a parameter in the query of a URL that says that its value is a secret. A part of a pattern."""
+
 PATTERNS = (
-    (
-        re.compile(r"([?&][\w.-]*(?:token|password|secret|signature|credential|key))=[^&\s'\"]+", re.IGNORECASE),
-        rf"\1={MASK}",
-    ),
+    (re.compile(rf"({HIDDEN_PARAMETER})=[^&\s'\"]+"), rf"\1={MASK}"),
     (re.compile(r"\b(bearer|basic)\s+[^\s'\",;)]+", re.IGNORECASE), rf"\1 {MASK}"),
     (re.compile(r"\bpl_[\w-]{20,}"), MASK),  # access tokens
 )

@@ -12,7 +12,7 @@ from search.samplers.sampler import lacking_of
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.cli.doctor.mlflow_check import why_no_answer
 from service.cli.upgraded_database import outage_reason
-from service.settings import BadSettings, Settings, without_password
+from service.settings import BadSettings, Settings, without_credentials, without_password
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import SchemaState, state_of
 
@@ -83,7 +83,7 @@ def _database(settings: Settings) -> Check:
 
 
 def _mlflow(uri: str) -> Check:
-    shown = without_password(uri)
+    shown = without_credentials(uri)
     reason = why_no_answer(uri)
     if reason is None:
         return ok("MLflow", f"{shown} answers")

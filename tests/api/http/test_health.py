@@ -176,6 +176,13 @@ def test_the_lag_of_the_mlflow_mirror_is_shown(settings: Settings) -> None:
         assert float(found["paceline_mirror_lag_seconds"]) > 0
 
 
+def test_the_credentials_in_the_address_of_mlflow_are_not_shown(settings: Settings) -> None:
+    address = "http://me:hidden@127.0.0.1:9/?password=hidden&ticket=hidden"
+    environment = {"PACELINE_DATA_DIR": str(settings.data_dir), "PACELINE_MLFLOW_URI": address}
+    with running(replace(settings, mlflow_ui=Settings.from_env(environment).mlflow_ui)) as service:
+        assert service.get("/readyz")["mlflow_url"] == "http://127.0.0.1:9/?password=***&ticket=***"
+
+
 def test_metrics_count_requests_by_route_and_status(service: Api) -> None:
     name = service.create()["name"]
     held = service.ask(name)

@@ -192,7 +192,7 @@ def test_what_does_not_answer_is_named_without_its_password(tmp_path: Path) -> N
     environment = {
         "PACELINE_DATA_DIR": str(tmp_path),
         "PACELINE_DATABASE_URL": f"postgresql+psycopg://user:hidden@127.0.0.1:{port}/paceline",
-        "PACELINE_MLFLOW_URI": f"http://user:hidden@127.0.0.1:{port}",
+        "PACELINE_MLFLOW_URI": f"http://user:hidden@127.0.0.1:{port}?password=hidden&ticket=hidden",
     }
     found = {one.subject: one for one in check_settings(environment)}
     assert (found["database"].state, found["MLflow"].state) == (CheckState.FAILED, CheckState.WARNING)
