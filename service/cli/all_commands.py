@@ -59,7 +59,7 @@ def main() -> None:
         fail(refused.errors, EXIT_USAGE, refused.hints)
     except Unreachable as error:
         fail([str(error)], EXIT_FAILED, error.hints)
-    except (trials.StreamEnded, CannotFetch, DatabaseAway) as error:
+    except (CannotFetch, DatabaseAway) as error:
         fail([str(error)], EXIT_FAILED)
     except (arguments.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
         fail([str(error)], EXIT_USAGE)

@@ -16,25 +16,14 @@ from service.cli.client import Client, path_of
 from service.cli.download import fetch_archive
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
 from service.cli.terminal import console, terminal_tables
+from service.cli.terminal.followed_log import followed_log
 from service.cli.terminal.log_output import log_output
+from service.cli.terminal.outage import Outage
+from service.cli.terminal.text_layout import plain
 from service.cli.trial_reference import check_trial, is_trial, trial_id
 
 PANEL = "Trials"
 app = typer.Typer()
-
-
-class StreamEnded(Exception):
-    """The service has ended a followed log before its attempt ended, as it does when it stops."""
-
-    def __init__(self, but: str) -> None:
-        super().__init__(
-            f"the service ended the stream because it stops or starts again, but {but}. To go on: run this again, with "
-            "--tail 50 to leave out what was printed already"
-        )
-
-
-FIRST_ATTEMPT = 1
-"""The one that the service waits for when the log of a queued trial is followed."""
 
 
 @app.command(
@@ -57,15 +46,21 @@ def logs(
     """Print the output of a trial's workers."""
     with connect(url) as client:
         trial = trial_id(client, trial)
-        number = _newest_attempt(client.trial(trial)) if follow and attempt is None else attempt
+        if follow:
+            chunks = followed_log(client, trial, rank, tail, attempt, Outage(_say))
+        else:
+            chunks = client.logs(trial, rank, tail, attempt, follow=False)
         is_empty = True
-        for text in log_output(client.logs(trial, rank, tail, number, follow=follow)):
+        for text in log_output(chunks):
             typer.echo(text, nl=False)
             is_empty = False
         if rank and is_empty:
             _check_rank(client.trial(trial), rank)
-        if follow:
-            _check_ended(client.trial(trial), number or FIRST_ATTEMPT)
+
+
+def _say(sentence: str) -> None:
+    """Beside the log, so that scripts can read that alone."""
+    console.err.print(plain(sentence), soft_wrap=True)
 
 
 def _check_rank(trial: dict[str, Any], rank: int) -> None:
@@ -74,18 +69,6 @@ def _check_rank(trial: dict[str, Any], rank: int) -> None:
     if sizes and None not in sizes and rank > max(sizes):
         had = counted(max(sizes), "worker")
         raise arguments.BadArgument(f"--rank: the trial has had {had}, whose ranks count from 0")
-
-
-def _newest_attempt(trial: dict[str, Any]) -> int | None:
-    return max((attempt["number"] for attempt in trial["attempts"]), default=None)
-
-
-def _check_ended(trial: dict[str, Any], attempt: int) -> None:
-    """Raises StreamEnded while the attempt, or a trial without any, may still get output."""
-    if trial["status"] == "queued" and not trial["attempts"]:
-        raise StreamEnded("the trial is still queued")
-    if any(one["number"] == attempt and one["ended_at"] is None for one in trial["attempts"]):
-        raise StreamEnded("the attempt still runs")
 
 
 @app.command(rich_help_panel=PANEL)

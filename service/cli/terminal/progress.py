@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from service.cli.terminal.curves import STATUS_EVENTS, Curves
+from service.cli.terminal.outage import OUTAGE_SECONDS, Outage
 from service.cli.terminal.value_texts import float_text
 
 RECENT_SENTENCES = 5
@@ -32,7 +33,7 @@ class TrialProgress:
     """Trials by number, after the events so far. `add` takes events in their order.
 
     `recent` has the last sentences for a live view; `pop_sentences` returns those since the last call. `verdict` is
-    what confirmations have shown; None without any. `outage` says why the service cannot be reached now.
+    what confirmations have shown; None without any.
     """
 
     metric: str
@@ -40,12 +41,13 @@ class TrialProgress:
     statuses: dict[int, str] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
     verdict: str | None = None
-    outage: str | None = None
+    outage_seconds: float = OUTAGE_SECONDS
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_SENTENCES))
     _unread: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.curves = Curves(self.metric)
+        self.outage = Outage(self._say, self.outage_seconds)
 
     def add(self, event: Json) -> None:
         self.last_event = event["seq"]
@@ -59,17 +61,6 @@ class TrialProgress:
         elif event["kind"] == "experiment.confirmed":
             self.verdict = event["data"]["verdict"]
             self._say(f"confirmed: {self.verdict}")
-
-    def outage_seen(self, why: str) -> None:
-        """The first of several calls in a row that fail becomes a sentence."""
-        if self.outage is None:
-            self._say(f"{why}; trying again")
-        self.outage = why
-
-    def outage_over(self) -> None:
-        if self.outage is not None:
-            self._say("the service answers again")
-        self.outage = None
 
     def pop_sentences(self) -> list[str]:
         sentences, self._unread = self._unread, []

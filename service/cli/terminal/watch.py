@@ -14,15 +14,12 @@ from service.cli.answers import Refused, Unreachable
 from service.cli.client import Client
 from service.cli.terminal import progress_view
 from service.cli.terminal.live_table import live_table
+from service.cli.terminal.outage import OUTAGE_SECONDS, POLL_SECONDS
 from service.cli.terminal.progress import TrialProgress
 from service.cli.terminal.text_layout import plain
 
-POLL_SECONDS = 0.5
 MLFLOW_SECONDS = 5.0
 """How long after its end an experiment's page in MLflow may take to appear, on a machine that is busy."""
-
-OUTAGE_SECONDS = 300.0
-"""How long the service may not answer before following ends: longer than a restart, or an upgrade, takes."""
 
 STATUS_LINE_SECONDS = 10
 MIN_ROWS, MAX_ROWS = 3, 16
@@ -39,30 +36,27 @@ def watch_experiment(client: Client, name: str, console: Console, outage_seconds
     Raises Unreachable and Refused; but an experiment that was found is followed across an outage of `outage_seconds`.
     """
     experiment = client.experiment(name)
-    progress = TrialProgress(metric=experiment["spec"]["objectives"][0]["metric"])
+    metric = experiment["spec"]["objectives"][0]["metric"]
+    progress = TrialProgress(metric, outage_seconds=outage_seconds)
     can_draw_over = console.is_terminal and not console.is_dumb_terminal  # Rich shows a dumb one the last view only
     follow = _follow_live if can_draw_over else _follow_plain
-    experiment = follow(_updates(client, experiment, progress, outage_seconds), progress, console)
+    experiment = follow(_updates(client, experiment, progress), progress, console)
     console.print()
     for label, text in _summary(client, experiment, progress):
         console.print(Text.assemble((f"{label:<12}", "bold"), plain(text)), soft_wrap=True)
     return experiment
 
 
-def _updates(client: Client, experiment: Json, progress: TrialProgress, outage_seconds: float) -> Iterator[Json]:
+def _updates(client: Client, experiment: Json, progress: TrialProgress) -> Iterator[Json]:
     """Yield the experiment at each poll, after adding its new events to `progress`. The last one has ended."""
-    answered_at = time.monotonic()
     while True:
         try:
             experiment = _updated(client, experiment, progress)
-            progress.outage_over()
-            answered_at = time.monotonic()
+            progress.outage.over()
         except (Unreachable, Refused) as error:
-            if not error.is_temporary or time.monotonic() - answered_at > outage_seconds:
-                raise
-            progress.outage_seen(str(error))
+            progress.outage.seen(error)
         yield experiment
-        if experiment["status"] in ENDED and progress.outage is None:
+        if experiment["status"] in ENDED and progress.outage.why is None:
             return
         time.sleep(POLL_SECONDS)
 

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from service.cli.answers import Unreachable
 from service.cli.client import Client
 from service.cli.terminal.log_output import log_output
 from tests.unit.cli.conftest import Run, external, finish_one
@@ -15,16 +17,26 @@ from tests.unit.cli.conftest import Run, external, finish_one
 pytestmark = pytest.mark.slow
 
 
-def test_a_followed_log_that_the_service_ends_early_is_an_error(
+def test_a_log_is_followed_while_the_service_starts_again(
     run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = external(run, project)
     asked = httpx.post(f"{url}/v1/experiments/{experiment['name']}/ask").json()
-    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter(["hello\n"]))
+
+    def logs(*_: Any, **__: Any) -> Iterator[str]:
+        yield "hello\n"
+        if next(calls) == 0:
+            raise Unreachable(url, httpx.ConnectError("connection refused"))
+        yield "again\n"
+        lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+        finish = f"{url}/v1/trials/{asked['trial']}/finish"
+        httpx.post(finish, json={"outcome": "completed"}, headers=lease).raise_for_status()
+
+    calls = count()
+    monkeypatch.setattr(Client, "logs", logs)
     ended = run("logs", asked["trial"], "--follow")
-    assert (ended.code, ended.out) == (1, "hello\n")
-    assert "the attempt still runs" in ended.err
-    assert run("logs", asked["trial"]).code == 0
+    assert (ended.code, ended.out) == (0, "hello\nagain\n")
+    assert "trying again\nthe service answers again\n" in ended.err
 
 
 def test_the_followed_log_of_a_queued_trial_ends_with_its_first_attempt(
@@ -39,9 +51,6 @@ def test_the_followed_log_of_a_queued_trial_ends_with_its_first_attempt(
         finish_one(url, str(experiment["name"]), {"outcome": "failed"})
         httpx.post(f"{path}/ask").raise_for_status()
 
-    monkeypatch.setattr(Client, "logs", lambda *_, **__: iter([]))
-    ended = run("logs", trial, "--follow")
-    assert (ended.code, "the trial is still queued" in ended.err) == (1, True)
     monkeypatch.setattr(Client, "logs", attempt)
     ended = run("logs", trial, "--follow")  # while its second attempt runs
     assert (ended.code, ended.out, ended.err) == (0, "hello\n", "")

@@ -1,0 +1,94 @@
+"""A followed log: each line once, also after the service was away."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from service.cli.answers import Refused, Unreachable
+from service.cli.client import Client
+from service.cli.terminal.followed_log import BOOKMARK_LINES, followed_log
+from service.cli.terminal.outage import Outage
+
+AWAY = Unreachable("http://127.0.0.1:8000", httpx.ConnectError("connection refused"))
+PROXY = Refused({"status": 502, "detail": "bad gateway"})
+DELETED = Refused({"status": 404, "type": "not-found", "detail": "there is no trial t-1"})
+RUNNING = {"status": "running", "attempts": [{"number": 1, "ended_at": None}]}
+QUEUED: dict[str, Any] = {"status": "queued", "attempts": []}
+ENDED = {"status": "completed", "attempts": [{"number": 1, "ended_at": "2026-01-01T00:00:00Z"}]}
+
+Part = str | Exception
+
+
+@dataclass
+class RestartingService:
+    """A service with these logs, one for each time that it is asked, and these states of the trial."""
+
+    logs_: list[list[Part]]
+    trials: list[dict[str, Any] | Exception]
+    asked: list[tuple[int | None, int | None]] = field(default_factory=list)
+
+    def trial(self, _trial: str) -> dict[str, Any]:
+        answer = self.trials.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def logs(
+        self, _trial: str, _rank: int | None, tail: int | None, attempt: int | None, *, follow: bool
+    ) -> Iterator[str]:
+        assert follow
+        self.asked.append((tail, attempt))
+        for part in self.logs_.pop(0):
+            if isinstance(part, Exception):
+                raise part
+            yield part
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.cli.terminal.followed_log.time.sleep", lambda _: None)
+
+
+def followed(
+    service: RestartingService, tail: int | None = None, said: list[str] | None = None, seconds: float = 60
+) -> str:
+    outage = Outage((said if said is not None else []).append, seconds)
+    return "".join(followed_log(cast("Client", service), "t-1", None, tail, None, outage))
+
+
+def test_lines_of_each_rank_come_once_although_the_ranks_come_in_another_order() -> None:
+    first: list[Part] = ["[rank 0] a\n[rank 1] a", "\n[rank 0] b\n[rank 1] cut o", AWAY]
+    second: list[Part] = ["[rank 0] a\n[rank 0] b\n[rank 0] b\n", "[rank 1] a\n[rank 1] cut off\n[rank 2] new\n", "end"]
+    service = RestartingService([first, [PROXY], second], [RUNNING, ENDED])
+    said: list[str] = []
+    shown = "[rank 0] a\n[rank 1] a\n[rank 0] b\n[rank 0] b\n[rank 1] cut off\n[rank 2] new\nend"
+    assert followed(service, said=said) == shown
+    assert said == [f"{AWAY}; trying again", "the service answers again"]
+
+
+def test_a_log_that_the_service_ends_as_it_stops_goes_on() -> None:
+    service = RestartingService([["a\n"], ["a\n", "b\n"]], [RUNNING, RUNNING, ENDED])
+    assert followed(service) == "a\nb\n"
+
+
+def test_the_tail_of_a_log_goes_on_where_it_was_interrupted() -> None:
+    lines = [f"[rank 0] {number % 7}\n" for number in range(BOOKMARK_LINES)]
+    log: list[Part] = [*lines[:50], "[rank 0] unlike\n", *lines]
+    service = RestartingService([[AWAY], [*log[40:60], AWAY], log], [RUNNING, ENDED])
+    assert followed(service, tail=20) == "".join(map(str, log[40:]))
+    assert service.asked == [(20, 1), (20, 1), (None, 1)]
+
+
+def test_the_first_attempt_of_a_queued_trial_is_followed() -> None:
+    service = RestartingService([[], [], ["a\n"]], [QUEUED, QUEUED, RUNNING, ENDED])
+    assert followed(service) == "a\n"
+    assert service.asked == [(None, None), (None, None), (None, 1)]
+
+
+@pytest.mark.parametrize(("error", "seconds"), [(DELETED, 60.0), (AWAY, 0.0)])
+def test_a_trial_that_is_deleted_or_a_service_that_stays_away_ends_following(error: Exception, seconds: float) -> None:
+    with pytest.raises(type(error)):
+        followed(RestartingService([["a\n", error]], [RUNNING]), seconds=seconds)
