@@ -1,5 +1,6 @@
 """Why an attempt failed: what a rank says about the exception of the user's code."""
 
+import dis
 import errno
 import os
 import re
@@ -48,6 +49,7 @@ class Failure:
 
     `message` is one line for people. `traceback` is that of the rank that failed first; `rank_tracebacks` has those of
     all failed ranks. `bytes_without_room`: the size of a rank's checkpoint for which the storage had no room.
+    `is_of_package`: the user's package has raised the exception itself, in no call of a library.
     """
 
     kind: str
@@ -55,6 +57,7 @@ class Failure:
     traceback: str | None = None
     rank_tracebacks: Mapping[int, str] = field(default_factory=dict)
     bytes_without_room: int | None = None
+    is_of_package: bool = False
 
 
 class NotSaved(OSError):
@@ -124,7 +127,8 @@ def describe(
     if has_oom_kill and any(KILLED_DATA_LOADER.search(_text_of(link)) for link in chain(error)):
         kind, message = OUT_OF_MEMORY, f"{message}: the kernel killed for lack of memory"
     without_room = error.bytes_without_room if isinstance(error, NotSaved) else None
-    return Failure(kind, message, user_traceback(error), bytes_without_room=without_room)
+    is_of_package = folder is not None and all(_is_raised_in(folder, link) for link in _handled(error))
+    return Failure(kind, message, user_traceback(error), bytes_without_room=without_room, is_of_package=is_of_package)
 
 
 def _advice_on_missing_module(error: BaseException, folder: str | None) -> str | None:
@@ -235,6 +239,30 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def _wrapped(error: BaseException) -> list[Any]:
     controller, health_check = (getattr(error, f"{name}_failure", None) for name in ("controller", "health_check"))
     return [error.__cause__, controller, health_check, *getattr(error, "worker_failures", {}).values()]
+
+
+def _handled(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that were being handled when it was raised, as its traceback shows them."""
+    seen: list[BaseException] = []
+    while error is not None and not any(error is known for known in seen):
+        seen.append(error)
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _is_raised_in(folder: str, error: BaseException) -> bool:
+    """Whether a line of a file in the folder has raised the error, and not something that it has called.
+
+    A function that is written in C has no frame of its own.
+    """
+    last = error.__traceback__
+    if last is None:
+        return False
+    while last.tb_next is not None:
+        last = last.tb_next
+    code = last.tb_frame.f_code
+    operation = dis.opname[code.co_code[last.tb_lasti]]
+    return code.co_filename.startswith(folder + os.sep) and "CALL" not in operation
 
 
 def user_location(error: BaseException, folder: str | None) -> str | None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from trainer.slot.attempt.outcome import COMPLETED, AttemptOutcome
 from trainer.slot.worker_replacement import MAX_SUSPICIONS, WorkerReuse
 from trainer.worker.failures import CANNOT_START, PREEMPTED, USER_ERROR, Failure
@@ -27,6 +29,7 @@ class Slot:
         reported: bool | None = None,
         began: bool = True,
         status: str = COMPLETED,
+        of_package: bool = False,
     ) -> str:
         """Returns the outcome, or the kind of the failure."""
         trainer = SimpleNamespace(kind="torch", reuse_workers=True, command=self.command)
@@ -40,7 +43,7 @@ class Slot:
         self.reuse.begin()
         if self.reuse.why_replace(attempt, None) is not None:
             self.pid += 1
-        found = AttemptOutcome(status, began=True) if failure is None else _failed(failure)
+        found = AttemptOutcome(status, began=True) if failure is None else _failed(failure, of_package=of_package)
         outcome = self.reuse.accepted(found, attempt)
         self.message = "" if outcome.failure is None else outcome.failure.message
         return outcome.status if outcome.failure is None else outcome.failure.kind
@@ -52,8 +55,8 @@ class Slot:
         return self.pid > before
 
 
-def _failed(kind: str) -> AttemptOutcome:
-    return AttemptOutcome.failed(Failure(kind, "ValueError: a bad start"), began=True)
+def _failed(kind: str, *, of_package: bool = False) -> AttemptOutcome:
+    return AttemptOutcome.failed(Failure(kind, "ValueError: a bad start", is_of_package=of_package), began=True)
 
 
 def test_a_failure_before_the_first_report_counts_in_new_workers_and_is_repeated_in_used_ones() -> None:
@@ -127,16 +130,24 @@ def test_a_failure_after_a_report_says_in_used_workers_alone_that_they_may_be_to
     assert slot.message.endswith("set trainer.reuse_workers: false")
 
 
-def fail_late_in_used_workers_and_succeed_in_new_ones(slot: Slot, name: str) -> None:
-    assert slot.run(f"failing {name}", USER_ERROR, reported=True) == USER_ERROR
+def test_a_failure_after_a_report_that_the_package_has_raised_itself_does_not_blame_used_workers() -> None:
+    slot = Slot()
+    slot.run("first")
+    assert slot.run("second", USER_ERROR, reported=True, of_package=True) == USER_ERROR
+    assert slot.message == "ValueError: a bad start"
+
+
+def fail_late_in_used_workers_and_succeed_in_new_ones(slot: Slot, name: str, *, of_package: bool = False) -> None:
+    assert slot.run(f"failing {name}", USER_ERROR, reported=True, of_package=of_package) == USER_ERROR
     assert slot.run(f"succeeding {name}") == COMPLETED
 
 
-def test_each_trial_gets_new_workers_if_trials_fail_after_their_reports_in_used_ones_alone() -> None:
+@pytest.mark.parametrize("of_package", [False, True])
+def test_each_trial_gets_new_workers_if_trials_fail_after_their_reports_in_used_ones_alone(of_package: bool) -> None:
     slot = Slot()
     slot.run("first")
-    fail_late_in_used_workers_and_succeed_in_new_ones(slot, "1")
-    fail_late_in_used_workers_and_succeed_in_new_ones(slot, "2")
+    fail_late_in_used_workers_and_succeed_in_new_ones(slot, "1", of_package=of_package)
+    fail_late_in_used_workers_and_succeed_in_new_ones(slot, "2", of_package=of_package)
     assert slot.gives_new_workers()
 
 

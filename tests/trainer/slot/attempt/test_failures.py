@@ -74,6 +74,50 @@ def test_a_failure_names_rank_and_line_and_hides_our_own_frames(tmp_path: Path) 
     assert "user_code.py" not in (failure.traceback or "")
 
 
+FAILING = """
+import json
+from contextlib import suppress
+registry = {}
+def raises(): raise ValueError("a loss that is NaN")
+def misses(): return registry["lr"]
+def asserts(): assert registry
+def reads(): return json.loads("{")
+def converts(): return int("x")
+def wraps():
+    try:
+        reads()
+    except ValueError as error:
+        raise RuntimeError("no data") from error
+def handles():
+    try:
+        reads()
+    except ValueError:
+        raise RuntimeError("no data")
+def replaces():
+    try:
+        reads()
+    except ValueError:
+        raise RuntimeError("no data") from None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "is_of_package"),
+    [
+        *((name, True) for name in ("raises", "misses", "asserts", "replaces")),
+        *((name, False) for name in ("reads", "converts", "wraps", "handles")),
+    ],
+)
+def test_what_the_package_has_raised_itself_is_told_from_what_a_library_has_raised(
+    tmp_path: Path, name: str, is_of_package: bool
+) -> None:
+    folder = unpack(FAILING.encode(), "fails.py", tmp_path / "code")
+    with pytest.raises((ValueError, KeyError, AssertionError, RuntimeError)) as caught:
+        call(find_function(f"fails:{name}", folder), {})
+    failure = describe(caught.value, rank=0, world_size=1, is_importing=False, folder=str(folder))
+    assert failure.is_of_package is is_of_package
+
+
 def test_a_missing_module_is_answered_with_where_to_get_it() -> None:
     error = ModuleNotFoundError("No module named 'timm'", name="timm")
     failure = describe(error, rank=0, world_size=1, is_importing=True, folder=None)
