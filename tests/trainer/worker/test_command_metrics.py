@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer.conftest import until
 from trainer.worker.commands.command_metrics import (
+    MAX_JSON_LINE_BYTES,
     CommandReport,
     JsonLinesReader,
     ReportServer,
@@ -173,6 +174,21 @@ def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -
     reader.finish()
     assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
     assert warned == ["metrics.jsonl: a line is not a JSON object and is left out: [2]\n"]
+
+
+def test_a_line_without_end_in_a_file_is_left_out_before_it_ends(tmp_path: Path) -> None:
+    path, found, warned = tmp_path / "metrics.jsonl", list[CommandReport](), list[str]()
+    reader = JsonLinesReader(path, found.append, warned.append)
+    reader.start()
+    half = "x" * MAX_JSON_LINE_BYTES
+    with path.open("a") as file:
+        file.write(f'{{"loss": 1}}\n{{"loss": 2, "note": "{half}')
+        file.flush()
+        until(lambda: warned, "the warning")
+        file.write(f'{half}"}}\n{{"loss": 3}}\n')
+    reader.finish()
+    assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 3}]
+    assert warned == ["metrics.jsonl: a line has more than 1,000,000 bytes and is left out"]
 
 
 def test_a_file_that_the_command_begins_anew_is_read_from_its_start_without_its_own_lines(tmp_path: Path) -> None:

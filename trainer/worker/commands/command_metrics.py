@@ -112,6 +112,9 @@ class StdoutReader:
         return any(event & select.POLLIN for _, event in poll.poll(seconds * 1000))
 
 
+MAX_JSON_LINE_BYTES = 1_000_000
+"""Of the metrics file; of a longer line, or one that never ends, no more is held in memory."""
+
 KNOWN_BYTES = 100
 """Of the metrics file before the next line: so many show whether the file is the one that was read."""
 
@@ -134,6 +137,7 @@ class JsonLinesReader:
     _before: bytes = b""
     _lines: list[int] = field(default_factory=list)
     _number: int = 0
+    _is_in_long_line: bool = False
 
     def __post_init__(self) -> None:
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
@@ -158,7 +162,7 @@ class JsonLinesReader:
     def _read_lines(self, *, is_last: bool) -> None:
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
             if not self._goes_on(file):
-                self._offset, self._before, self._number = 0, b"", 0
+                self._offset, self._before, self._number, self._is_in_long_line = 0, b"", 0, False
             file.seek(self._offset)
             found = [self._metrics_in(line) for line in self._new_lines(file, is_last=is_last)]
             reports = [CommandReport(metrics) for metrics in found if metrics is not None]
@@ -168,11 +172,18 @@ class JsonLinesReader:
                 self.put(report)
 
     def _new_lines(self, file: BinaryIO, *, is_last: bool) -> Iterator[bytes]:
-        for line in file:
-            if not line.endswith(b"\n") and not is_last:
+        while line := file.readline(MAX_JSON_LINE_BYTES + 1):
+            has_end, is_rest = line.endswith(b"\n"), self._is_in_long_line
+            is_long = is_rest or (len(line) > MAX_JSON_LINE_BYTES and not has_end)
+            if not (has_end or is_long or is_last):
                 return  # it is still being written
             self._offset, self._before = self._offset + len(line), line[-KNOWN_BYTES:]
-            if self._is_new(line):
+            self._is_in_long_line = is_long and not has_end
+            if is_rest or not self._is_new(line):
+                continue
+            if is_long:
+                self.warn(f"{self.path.name}: a line has more than {MAX_JSON_LINE_BYTES:,} bytes and is left out")
+            else:
                 yield line
 
     def _line(self, file: BinaryIO, *, is_last: bool) -> Line | None:
