@@ -359,6 +359,22 @@ def test_hooks_of_the_package_are_put_back_and_those_of_a_library_stay(trials: T
     sys.excepthook = before[0]
 
 
+def test_warnings_that_the_package_has_logging_capture_go_to_the_streams_again(trials: Trials) -> None:
+    train = """
+        import logging, warnings
+
+        def train_fn():
+            before = warnings.showwarning.__module__
+            logging.captureWarnings(True)
+            return before
+        """
+    trials.write(trained=train)
+    before = warnings.showwarning
+    for _ in range(2):
+        assert trials.run() == (before.__module__, None)
+        assert warnings.showwarning is before
+
+
 def test_a_process_that_has_grown_is_replaced(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
     trials.write(trained="def train_fn():\n    return 1")
     assert trials.run() == (1, None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.worker.logs.standard_streams import StandardStreams
-from trainer.worker.reset.loggers import LoggerState, logger_states, note_who_adds_handlers, restore_loggers
+from trainer.worker.reset.loggers import LoggerState, logger_states, note_who_changes_logging, restore_loggers
 from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
 from trainer.worker.reset.modules import unload_modules
 from trainer.worker.reset.open_files import OpenFile, open_files, why_files_are_locked
@@ -40,7 +40,7 @@ class Baseline:
 
     def __post_init__(self) -> None:
         freeze_libraries()
-        note_who_adds_handlers()
+        note_who_changes_logging()
 
     def restore(self, folders: Collection[Path] = ()) -> str | None:
         """Restore this state. Returns why the process cannot be used again, or None.

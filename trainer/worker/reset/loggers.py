@@ -3,11 +3,13 @@
 import inspect
 import logging
 import sys
+import warnings
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 _add_handler = logging.Logger.addHandler
+_capture_warnings = logging.captureWarnings
 
 ADDED_BY = "paceline_added_by"
 """The attribute of a handler with the name of the module whose code has added it during a trial."""
@@ -61,19 +63,52 @@ def logger_states() -> dict[str | None, LoggerState]:
     return {name: LoggerState.of(logger) for name, logger in _loggers().items()}
 
 
-def note_who_adds_handlers() -> None:
+@dataclass
+class WarningCapture:
+    """Whether `logging` captured warnings before the trial, and the module that has called for a change last."""
+
+    was_on: bool = False
+    changed_by: str | None = None
+
+    def put_back(self, unloaded: set[str]) -> None:
+        if self.changed_by in unloaded:
+            _capture_warnings(self.was_on)
+        self.changed_by = None
+
+
+_warning_capture = WarningCapture()
+
+
+def note_who_changes_logging() -> None:
     """Until `restore_loggers`. A handler itself does not tell whether it is its library's own or the package's."""
+    _warning_capture.was_on = getattr(warnings.showwarning, "__module__", None) == logging.__name__
     logging.Logger.addHandler = _add_noted  # type: ignore[assignment, method-assign]
+    logging.captureWarnings = _capture_noted
+
+
+def _capture_noted(capture: bool) -> None:
+    _capture_warnings(capture)
+    _warning_capture.changed_by = _calling_module()
 
 
 def _add_noted(logger: logging.Logger, hdlr: logging.Handler) -> None:
     _add_handler(logger, hdlr)
+    if (module := _calling_module()) is not None:
+        vars(hdlr)[ADDED_BY] = module
+
+
+def _calling_module() -> str | None:
+    """The module that has called the function of `logging` for which one here stands."""
     own = inspect.currentframe()
     frame: FrameType | None = own.f_back if own is not None else None
-    while frame is not None and _module_of(frame).partition(".")[0] == logging.__name__:
-        frame = frame.f_back  # of `logging.config`
-    if frame is not None:
-        vars(hdlr)[ADDED_BY] = _module_of(frame)
+    while frame is not None and (_is_of_logging(frame) or _module_of(frame) == __name__):
+        frame = frame.f_back
+    return None if frame is None else _module_of(frame)
+
+
+def _is_of_logging(frame: FrameType) -> bool:
+    """Also of `logging.config`."""
+    return _module_of(frame).partition(".")[0] == logging.__name__
 
 
 def _module_of(frame: FrameType) -> str:
@@ -87,6 +122,9 @@ def restore_loggers(states: dict[str | None, LoggerState], unloaded: set[str]) -
     """
     if logging.Logger.addHandler is _add_noted:  # a library may have replaced it, too
         logging.Logger.addHandler = _add_handler  # type: ignore[method-assign]
+    if logging.captureWarnings is _capture_noted:
+        logging.captureWarnings = _capture_warnings
+    _warning_capture.put_back(unloaded)
     tops = {name.partition(".")[0] for name in unloaded}
     for name, logger in _loggers().items():
         top = (name or "").partition(".")[0]
