@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trainer.worker.failures import user_traceback
 
@@ -33,7 +33,22 @@ def _end(error: BaseException | None) -> NoReturn:
         text = f"{error.code}\n" if isinstance(error, SystemExit) else user_traceback(error)
         with contextlib.suppress(Exception):
             sys.stderr.write(text)
+    with contextlib.suppress(Exception):
+        _end_multiprocessing()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code & 0xFF)
+
+
+def _end_multiprocessing() -> None:
+    """Send what queues still hold, and wait for the processes that this one has started, as at the end of a script.
+
+    The processes of the one that has forked it, such as those of a DataLoader, are not its own, and go on.
+    """
+    util, process = (sys.modules.get(f"multiprocessing.{name}") for name in ("util", "process"))
+    if util is None or process is None:
+        return
+    known: set[Any] = process._children  # noqa: SLF001 - a fork copies it, and multiprocessing does not notice
+    known.intersection_update([one for one in known if one._parent_pid == os.getpid()])  # noqa: SLF001
+    util._exit_function()  # noqa: SLF001 - the handler that multiprocessing has registered with `atexit`

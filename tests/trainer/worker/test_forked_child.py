@@ -42,6 +42,38 @@ def test_a_forked_child_ends_with_the_code_and_the_traceback_of_a_plain_script(
     assert ended.stderr.count("Traceback") == child.startswith("raise")
 
 
+QUEUES = """
+import multiprocessing, os
+from trainer.worker.forked_child import ending_forked_children
+
+context = multiprocessing.get_context("fork")
+queue, (to_worker, of_worker) = context.SimpleQueue(), context.Pipe()
+results = context.Queue()
+worker = context.Process(target=of_worker.recv, daemon=True)
+
+with ending_forked_children():
+    worker.start()
+    child = os.fork()
+    if child == 0:
+        own = context.Process(target=queue.put, args=("of its process",))
+        own.start()
+        results.put(b"x" * 10_000_000)
+    else:
+        print("results", len(results.get(timeout=60)), "code", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(queue.get())
+        to_worker.send("end")
+        worker.join()
+        print("worker", worker.exitcode, flush=True)
+"""
+
+
+def test_a_forked_child_sends_what_its_queues_hold_and_ends_no_process_of_its_parent() -> None:
+    arguments = [sys.executable, "-c", QUEUES]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stderr == ""
+    assert ended.stdout == "results 10000000 code 0\nof its process\nworker 0\n"
+
+
 def test_an_error_of_the_process_itself_is_raised_as_ever() -> None:
     text = FORKS.format(child="os._exit(0)").replace("    train_fn()", "    train_fn(); raise KeyError('parent')")
     ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
