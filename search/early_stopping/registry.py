@@ -22,4 +22,4 @@ RULES: dict[str, type[Rule]] = {
 if TYPE_CHECKING:
     EarlyStoppingSpec = Rule
 else:
-    EarlyStoppingSpec = one_of(RULES, PLUGINS.broken)
+    EarlyStoppingSpec = one_of(RULES, PLUGINS)

@@ -19,7 +19,7 @@ from search.field_descriptions import field_descriptions
 from search.fields_of_later_versions import without_unused
 from search.mistakes import MISSING, Mistake, instead_of, parse, refuse
 from search.names_elsewhere import NO_RULE_OPTIONS, RULE_OPTIONS, RULES, called_here, unknown_name
-from search.plugins import is_accepted
+from search.plugins import PluginFailed, Plugins, is_accepted, plugin_failures
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +30,11 @@ class Missing(Rule):
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
-def one_of(rules: Mapping[str, type[Rule]], broken: Mapping[str, str]) -> Any:
+def one_of(rules: Mapping[str, type[Rule]], of_packages: Plugins[Rule]) -> Any:
     """The annotation of a field that holds one of these rules, by the name in `rule`; `{}` is `{rule: none}`.
 
-    `broken` says why others cannot be used.
+    `of_packages` has those of other packages among them, whose validators may raise anything, and why others cannot be
+    used.
     """
     tagged: Any = Annotated[Union[tuple(rules.values())], Field(discriminator="rule")]  # noqa: UP007 - of a tuple
     adapter: TypeAdapter[Any] = TypeAdapter(tagged)
@@ -51,17 +52,25 @@ def one_of(rules: Mapping[str, type[Rule]], broken: Mapping[str, str]) -> Any:
             )
         rule = given.get("rule", "none")
         if not isinstance(rule, str) or rule not in rules:
-            unknown = broken.get(str(rule)) or unknown_name("rule", str(rule), RULES, [*rules])
+            unknown = of_packages.broken.get(str(rule)) or unknown_name("rule", str(rule), RULES, [*rules])
             refuse("EarlyStoppingSpec", [Mistake(("rule",), unknown)], given)
-        parsed, mistakes = parse(adapter, {"rule": "none", **given}, tags=rules)
-        refuse("EarlyStoppingSpec", [_with_known_options(mistake, rules[rule], rule) for mistake in mistakes], given)
+        try:
+            with plugin_failures(rule, is_plugin=rule in of_packages.kinds):
+                parsed, found = parse(adapter, {"rule": "none", **given}, tags=rules)
+            mistakes = [_with_known_options(mistake, rules[rule], rule) for mistake in found]
+        except PluginFailed as error:  # also of the rule that `patient` wraps
+            parsed, mistakes = None, [Mistake(("rule",), str(error))]
+        refuse("EarlyStoppingSpec", mistakes, given)
         return parsed
 
     def stored(given: Mapping[str, Any]) -> Rule:
+        name = str(given.get("rule", "none"))
         try:
-            rule: Rule = adapter.validate_python({"rule": "none", **given})
-        except ValidationError as error:
-            if (used := without_unused(dict(given), error)) is not None:
+            with plugin_failures(name, ValidationError, is_plugin=name in of_packages.kinds):
+                rule: Rule = adapter.validate_python({"rule": "none", **given})
+        except (ValidationError, PluginFailed) as error:
+            used = without_unused(dict(given), error) if isinstance(error, ValidationError) else None
+            if used is not None:
                 return stored(used)
             log.warning("the rule %r is not available, so no trial is stopped: %s", given.get("rule"), error)
             return Missing.model_validate(given)

@@ -9,8 +9,9 @@ from search.early_stopping.decision import Verdict, compared, if_finite
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.rungs import Rungs
-from search.early_stopping.rules.standalone_rules import NoneSpec, WrappableRule
+from search.early_stopping.rules.standalone_rules import NoneSpec, WrappableRule, is_plugin
 from search.mistakes import Mistake, refuse
+from search.plugins import plugin_failures
 
 _COMMON = tuple(name for name in StoppingRule.model_fields if name != "rule")
 
@@ -46,9 +47,11 @@ class Patient(StoppingRule):
     @field_validator("wrapped_rule")
     @classmethod
     def _wrapped_rule_does_not_pause(cls, wrapped: Rule) -> Rule:
-        if wrapped.pauses:
+        with plugin_failures(wrapped.rule, is_plugin=is_plugin(wrapped)):
+            pauses, draws_brackets = bool(wrapped.pauses), bool(wrapped.draws_brackets)
+        if pauses:
             raise ValueError("must be a rule that does not pause trials, such as asha without promote")
-        if wrapped.draws_brackets:
+        if draws_brackets:
             why = "patient does not record improving trials at rungs, which weighted needs"
             raise ValueError(f"must be hyperband without weighted: {why}")
         return wrapped

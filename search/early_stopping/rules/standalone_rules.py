@@ -55,4 +55,4 @@ WRAPPABLE_RULES: dict[str, type[Rule]] = {
 if TYPE_CHECKING:
     WrappableRule = StoppingRule | NoneSpec
 else:
-    WrappableRule = one_of(WRAPPABLE_RULES, PLUGINS.broken)
+    WrappableRule = one_of(WRAPPABLE_RULES, PLUGINS)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter, field_validator
 
 from search.early_stopping import InMemoryHistory, MetricReport, Release, Verdict
 from search.early_stopping.bracket import Bracket, CompletedTrials
@@ -24,8 +25,11 @@ from search.early_stopping.plugin_rules import (
     verdicts_of,
 )
 from search.early_stopping.rule import StoppingRule
-from search.early_stopping.rules.standalone_rules import PLUGINS
-from search.plugins import PluginExited
+from search.early_stopping.rule_parser import Missing, one_of
+from search.early_stopping.rules.patient import Patient
+from search.early_stopping.rules.standalone_rules import PLUGINS, NoneSpec
+from search.mistakes import parse
+from search.plugins import STORED, PluginExited, PluginFailed, Plugins
 from search.problem import Problem
 from search.space.space import Space
 
@@ -296,3 +300,40 @@ def test_milestones_are_those_up_to_the_report_or_an_error(hooked: Callable[...,
     assert milestones_of(hooked(milestones=[np.int64(2)]), report, history.of(0)) == [(2, ALL)]
     with pytest.raises(Exception):  # noqa: B017, PT011 - see above
         milestones_of(hooked(milestones=answer), report, history.of(0))
+
+
+class Picky(StoppingRule):
+    """Its validator raises what no validator should."""
+
+    rule: Literal["picky"] = "picky"
+    licence: str = ""
+    raises: ClassVar[BaseException] = RuntimeError("no licence")
+
+    @field_validator("licence")
+    @classmethod
+    def _is_valid(cls, licence: str) -> str:
+        if licence:
+            raise cls.raises
+        return licence
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no licence"), SystemExit(3)], ids=repr)
+def test_a_validator_that_raises_is_a_mistake_and_stands_for_itself_in_a_stored_specification(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(Picky, "raises", error)
+    adapter: TypeAdapter[Any] = TypeAdapter(one_of({"none": NoneSpec, "picky": Picky}, Plugins({"picky": Picky})))
+    given = {"rule": "picky", "licence": "old"}
+    _, (mistake, *_) = parse(adapter, given)
+    assert mistake.message.startswith(f"picky fails with {type(error).__name__}: {error}")
+    stored = adapter.validate_python(given, context=STORED)
+    assert (type(stored), stored.model_dump()) == (Missing, given)
+
+
+@pytest.mark.parametrize("answer", [RuntimeError("no licence"), SystemExit(3)], ids=repr)
+def test_a_wrapped_rule_that_cannot_say_whether_it_pauses_is_a_mistake(
+    hooked: Callable[..., Hooked], answer: BaseException
+) -> None:
+    wrapped = hooked(pauses=answer)
+    with pytest.raises(PluginFailed, match="hooked fails with"):
+        Patient._wrapped_rule_does_not_pause(wrapped)
