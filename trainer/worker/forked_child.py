@@ -49,6 +49,7 @@ def _end_multiprocessing() -> None:
     util, process = (sys.modules.get(f"multiprocessing.{name}") for name in ("util", "process"))
     if util is None or process is None:
         return
-    known: set[Any] = process._children  # noqa: SLF001 - a fork copies it, and multiprocessing does not notice
-    known.intersection_update([one for one in known if one._parent_pid == os.getpid()])  # noqa: SLF001
-    util._exit_function()  # noqa: SLF001 - the handler that multiprocessing has registered with `atexit`
+    known: set[Any] = getattr(process, "_children", set())  # a fork copies it, and multiprocessing does not notice
+    known.intersection_update([one for one in known if getattr(one, "_parent_pid", None) == os.getpid()])
+    if (at_exit := getattr(util, "_exit_function", None)) is not None:  # what multiprocessing registers with `atexit`
+        at_exit()
