@@ -1,5 +1,6 @@
 """`/v1/experiments`: create experiments, read them, change and control them."""
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -21,7 +22,7 @@ from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
 from service.operations.experiments import change, control, create
 from service.operations.packages.storage import store_package
-from service.operations.packages.submitted_code import SubmittedCode, check_code, code_warnings
+from service.operations.packages.submitted_code import SubmittedCode, check_code, submitted_code
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
@@ -63,11 +64,8 @@ async def create_experiment(
 ) -> ExperimentView:
     """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
     spec, code = await run_in_threadpool(_spec_and_code, context, submission, idempotency_key)
-    if code is not None and code.size > SMALL_CODE_BYTES:
-        await computed(request, context.compute, check_code, spec.trainer, code)
-    elif code is not None:
-        await run_in_threadpool(check_code, spec.trainer, code)
-    view = await run_in_threadpool(_created, context, spec, code, idempotency_key)
+    warnings = [] if code is None else await _checked(request, context, spec, code)
+    view = await run_in_threadpool(_created, context, spec, warnings, idempotency_key)
     response.headers["Location"] = f"/v1/experiments/{view.name}"
     return view
 
@@ -76,16 +74,22 @@ def _spec_and_code(
     context: Context, submission: Submission, key: str | None
 ) -> tuple[ExperimentSpec, SubmittedCode | None]:
     spec = parse_spec(_with_package(context, submission))
-    return spec, create.code_to_check(context, spec, key)
+    create.refuse_key_of_another_spec(context, spec, key)
+    return spec, submitted_code(context, spec.trainer)
 
 
-def _created(context: Context, spec: ExperimentSpec, code: SubmittedCode | None, key: str | None) -> ExperimentView:
+async def _checked(request: Request, context: Context, spec: ExperimentSpec, code: SubmittedCode) -> list[Mistake]:
+    """The warnings, of a repeated call too. Raises Invalid."""
+    check = partial(check_code, spec.trainer, code, has_params=bool(spec.space.root))
+    is_large = code.size > SMALL_CODE_BYTES
+    return await (computed(request, context.compute, check) if is_large else run_in_threadpool(check))
+
+
+def _created(context: Context, spec: ExperimentSpec, warnings: list[Mistake], key: str | None) -> ExperimentView:
     row = create.create_experiment(context, spec, key)
     log_context.add(experiment=row.id)
     view = _view(context, row)
-    of_code = code_warnings(spec, code) if code is not None and code.size <= SMALL_CODE_BYTES else []
-    warnings = SpecWarning.listed([*create.unused_in(context, row), *of_code])
-    return view.model_copy(update={"warnings": [*view.warnings, *warnings]})
+    return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(warnings)]})
 
 
 def _check_tag(tag: str | None) -> str | None:

@@ -14,28 +14,23 @@ from service.errors import Conflict, Invalid, NameTaken
 from service.operations.early_stopping.rule_choice import announce, stored_choice
 from service.operations.experiments.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.packages.storage import unknown_package
-from service.operations.packages.submitted_code import SubmittedCode, submitted_code
 from service.operations.transitions import create_trial
-from service.runtime.caches.experiment_caches import cache_spec, spec_of
+from service.runtime.caches.experiment_caches import cache_spec
 from service.runtime.context import Context
-from service.specification.cross_field_checks.runtime_env_mistakes import package_warnings
 from service.specification.initial_rule import initial_rule
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment, find_experiment_by_key
 from service.store.packages import hold_package
 from service.store.sql.database import database_now
-from service.store.tables import ExperimentRow, PackageRow
+from service.store.tables import ExperimentRow
 from trainer.traces import tracing
 
 
-def code_to_check(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> SubmittedCode | None:
-    """What `check_code` is to check before the experiment is created. None for a repeat, and for a spec without code.
-
-    Raises Conflict for a key that was used with another spec, and Invalid for a package that is not stored.
-    """
-    is_repeat = idempotency_key is not None and _created_with(context, idempotency_key, spec) is not None
-    return None if is_repeat else submitted_code(context, spec.trainer)
+def refuse_key_of_another_spec(context: Context, spec: ExperimentSpec, idempotency_key: str | None) -> None:
+    """Raises Conflict. For before the code is checked, whose mistakes are answered after a conflict."""
+    if idempotency_key is not None:
+        _created_with(context, idempotency_key, spec)
 
 
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
@@ -125,13 +120,3 @@ def _created_with(context: Context, key: str, spec: ExperimentSpec) -> Experimen
 
 def _name_taken(spec: ExperimentSpec) -> NameTaken:
     return NameTaken(f"an experiment named {spec.name!r} exists already; choose another name", name=spec.name)
-
-
-def unused_in(context: Context, experiment: ExperimentRow) -> list[Mistake]:
-    """What its package has that is not used. Only a submission asks: later answers leave the package alone."""
-    trainer = spec_of(experiment).trainer
-    if trainer.package is None:
-        return []
-    with context.database.read() as session:
-        package = session.get(PackageRow, trainer.package)
-    return [*package_warnings(trainer, package.files)] if package is not None else []

@@ -37,17 +37,14 @@ def mistakes_in_entrypoint(
     if filename is None:
         modules = ", ".join(_modules(files)[:MAX_LISTED]) or "no .py file"
         return [Mistake(path, f"the package has no module {module!r}; it has: {modules}")]
-    source = contents[filename]
-    if len(source) > MAX_SOURCE_BYTES:
-        return []
     try:
-        tree = ast.parse(source, filename)
-    except (RecursionError, MemoryError):
-        return []  # nested too deeply for this thread's stack; a worker may still be able to import it
+        tree = _tree(contents[filename])
     except (SyntaxError, ValueError) as error:
         line = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         return [Mistake(("trainer", "package"), f"{filename}{line}: {message}")]
+    if tree is None:
+        return []
     names = _names(tree.body)
     if function in names or "*" in names:
         return [] if most_arguments is None else _mistakes_in_signature(tree, filename, function, path)
@@ -57,12 +54,21 @@ def mistakes_in_entrypoint(
 
 def takes_no_argument(source: bytes, function: str) -> bool:
     """Whether the module defines the function so that it can get no configuration. `source` has no syntax errors."""
-    try:
-        body = ast.parse(source).body
-    except (RecursionError, MemoryError):
+    tree = _tree(source)
+    if tree is None:
         return False
-    nodes = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
+    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
     return bool(nodes) and not nodes[-1].decorator_list and not ast.unparse(nodes[-1].args)
+
+
+def _tree(source: bytes) -> ast.Module | None:
+    """None for code that is not checked. Raises SyntaxError, ValueError."""
+    if len(source) > MAX_SOURCE_BYTES:
+        return None
+    try:
+        return ast.parse(source)
+    except (RecursionError, MemoryError):
+        return None  # nested too deeply for this thread's stack; a worker may still be able to import it
 
 
 def _modules(files: Sequence[str]) -> list[str]:

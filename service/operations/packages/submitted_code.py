@@ -17,8 +17,7 @@ from service.operations.packages.entrypoint import (
 from service.operations.packages.storage import find_package
 from service.runtime.context import Context
 from service.specification.cross_field_checks.dataset_mistakes import missing_files
-from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements
-from service.specification.models import ExperimentSpec
+from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings
 from service.store.tables import PackageRow
 from trainer.wire import REQUIREMENTS_FILE, DatasetFunction, Trainer
 
@@ -54,8 +53,8 @@ def submitted_code(context: Context, trainer: Trainer) -> SubmittedCode | None:
     return SubmittedCode(package.files, contents)
 
 
-def check_code(trainer: Trainer, code: SubmittedCode) -> None:
-    """Raises Invalid. Holds the interpreter for up to three seconds for each megabyte of code."""
+def check_code(trainer: Trainer, code: SubmittedCode, *, has_params: bool) -> list[Mistake]:
+    """Returns warnings. Raises Invalid. Holds the interpreter for up to three seconds for each megabyte of code."""
     files, contents = code.files, code.contents
     mistakes = [*missing_files(trainer, files)]
     mistakes += mistakes_in_requirements(trainer, files, contents.get(REQUIREMENTS_FILE))
@@ -68,13 +67,12 @@ def check_code(trainer: Trainer, code: SubmittedCode) -> None:
         mistakes += mistakes_in_entrypoint(files, contents, validation, VALIDATION_FUNCTION, most_arguments=None)
     if mistakes:
         raise Invalid(mistakes)
+    return [*package_warnings(trainer, files), *(_function_warnings(trainer.entrypoint, code) if has_params else ())]
 
 
-def code_warnings(spec: ExperimentSpec, code: SubmittedCode) -> list[Mistake]:
-    """What code without mistakes may not mean. Holds the interpreter, as `check_code` does."""
-    entrypoint = spec.trainer.entrypoint
+def _function_warnings(entrypoint: str | None, code: SubmittedCode) -> list[Mistake]:
     filename = None if entrypoint is None else module_file(code.files, entrypoint)
-    if entrypoint is None or filename is None or not spec.space.root:
+    if entrypoint is None or filename is None:
         return []
     function = entrypoint.partition(":")[2]
     if not takes_no_argument(code.contents[filename], function):

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import zipfile
+from functools import partial
 from typing import Any
 
 import httpx
@@ -258,3 +259,33 @@ def test_a_function_that_cannot_get_the_params_is_warned_of(service: Api, signat
     message = "train.py: train_fn takes no argument, so all trials run alike; let it take the configuration: "
     expected = {"path": "trainer.entrypoint", "message": f"{message}def train_fn(config)"}
     assert (expected in warnings) is is_warned_of
+
+
+@pytest.mark.parametrize(
+    ("comment_bytes", "is_warned_of"),
+    [(10, True), (23_000, True), (1_100_000, False)],
+    ids=["small", "checked in a worker process", "too long to check"],
+)
+def test_a_submission_and_its_repeat_get_the_same_warnings(
+    service: Api, comment_bytes: int, is_warned_of: bool
+) -> None:
+    code = b'"""' + b"c" * comment_bytes + b'"""\ndef train_fn(): pass\n'
+    files = {
+        "spec": ("spec.json", json.dumps(a_spec(trainer={"entrypoint": "train:train_fn"}))),
+        "code": ("code.zip", zipped(("train.py", code), ("requirements.txt", b"emoji\n"))),
+    }
+    send = partial(service.post, "/v1/experiments", 201, files=files, headers={"Idempotency-Key": "once"})
+    first, again = send(), send()
+    assert first["id"] == again["id"]
+    assert first["warnings"] == again["warnings"]
+    of_function = ["trainer.entrypoint"] if is_warned_of else []
+    assert [one["path"] for one in first["warnings"]] == ["trainer.runtime_env", *of_function]
+
+
+def test_a_reused_key_is_answered_before_mistakes_in_the_code(service: Api) -> None:
+    headers = {"Idempotency-Key": "once"}
+    service.post("/v1/experiments", 201, json=a_spec(), headers=headers)
+    package = service.post("/v1/packages", 201, content=b"def other(config): pass\n", params={"filename": "train.py"})
+    spec = a_spec(trainer={"entrypoint": "train:train_fn", "package": package["id"]})
+    service.post("/v1/experiments", 409, json=spec, headers=headers)
+    service.post("/v1/experiments", 422, json=spec)
