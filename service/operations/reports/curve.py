@@ -1,4 +1,4 @@
-"""Adds reports to a trial's curve, and acts on them: the trial's values, targets, early stopping."""
+"""Adds reports to a trial's curve, with what follows from them for its values and targets."""
 
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -6,18 +6,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from search.early_stopping.plugin_rules import traits_of
 from search.mistakes import Mistake
 from search.reported_numbers import number_in
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
-from service.operations.early_stopping.decisions import Decider
-from service.operations.early_stopping.paused_trials import release
 from service.operations.reports.checkpoints import add_value
 from service.operations.reports.trial_values import check_targets, compared_names, newer_values, take_values
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
-from service.store.experiments import may_run_trials
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import ReportRow, UncountedReportRow
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
@@ -61,15 +57,16 @@ def _check_repeat(leased: LeasedAttempt, report: Report, stored: ReportRow) -> N
         raise Invalid([Mistake(("sequence",), f"{earlier}; the next one is {following}")])
 
 
-def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
+def add_point(leased: LeasedAttempt, report: Report, step: int) -> Mapping[str, Any] | None:
     """Store the report, except for what an earlier attempt has reported for the step already.
 
-    Several reports of one attempt at a step are merged into one point.
+    Several reports of one attempt at a step are merged into one point. Returns the metrics that count; None if the
+    whole point is an earlier attempt's.
     """
     trial = leased.trial
     metrics = _store(leased, report, step)
     if metrics is None:
-        return
+        return None
     takes_best = leased.spec.objective.takes_best
     counted = metrics if takes_best else newer_values(leased, metrics, step)
     change_later(trial, last_step=max(step, trial.last_step or step))
@@ -79,12 +76,7 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> None:
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
     if has_values and trial.confirms is None:
         check_targets(leased)
-    decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
-    judged = decider.judge(trial, step, metrics)
-    if (
-        judged and traits_of(leased.spec.early_stopping).pauses and may_run_trials(leased.experiment)
-    ):  # others may continue now
-        release(decider, judged)
+    return metrics
 
 
 def set_aside(leased: LeasedAttempt, report: Report, step: int) -> None:

@@ -1,6 +1,6 @@
 """Takes the reports of running attempts. An answer is sent after the commit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -8,13 +8,16 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from search.early_stopping.plugin_rules import traits_of
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
-from service.operations.early_stopping.paused_trials import has_released
+from service.operations.early_stopping.decisions import Decider
+from service.operations.early_stopping.paused_trials import has_released, release
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
+from service.store.experiments import may_run_trials
 from service.store.sql.database import affects_all_calls, wait_little_for_locks
 from service.store.sql.write_session import change_later
 from trainer.process_log.context import log_context
@@ -110,7 +113,17 @@ def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str
             set_aside(leased, report, step)
         else:
             was_asked_to_stop = trial.stop_cause is not None
-            add_point(leased, report, step)
+            metrics = add_point(leased, report, step)
+            if metrics is not None:
+                _judge(leased, metrics, step)
             if not was_asked_to_stop and trial.stop_cause in DECIDED_BY_REPORT:
                 change_later(attempt, deciding_sequence=report.sequence)
     return add_checkpoint(leased, report, step) if counts else []
+
+
+def _judge(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> None:
+    """Early stopping's decisions on the trial, and on paused ones that may continue now."""
+    decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
+    judged = decider.judge(leased.trial, step, metrics)
+    if judged and traits_of(leased.spec.early_stopping).pauses and may_run_trials(leased.experiment):
+        release(decider, judged)

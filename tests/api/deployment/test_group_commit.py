@@ -84,10 +84,10 @@ def test_a_batch_that_fails_does_not_affect_the_others(
     held = [one for _ in range(TRIALS) if (one := service.ask(name))]
     add, poisoned = curve.add_point, held[3].trial
 
-    def fail_at_one(holder: Any, *arguments: Any) -> None:
+    def fail_at_one(holder: Any, *arguments: Any) -> Any:
         if holder.trial.id == poisoned:
             raise ZeroDivisionError
-        add(holder, *arguments)
+        return add(holder, *arguments)
 
     monkeypatch.setattr(ingest, "add_point", fail_at_one)
     statuses = in_one_batch([(one, {"sequence": 0, "metrics": {"accuracy": 0.5}}) for one in held])

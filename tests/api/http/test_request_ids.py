@@ -104,9 +104,9 @@ def test_an_unhandled_error_is_found_by_the_id_in_its_answer(service: Api) -> No
 def test_the_lines_of_the_thread_that_stores_all_reports_name_the_call(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def log_and_add(*arguments: Any) -> None:
+    def log_and_add(*arguments: Any) -> Any:
         logging.getLogger("service.test").warning("a report is stored")
-        add_point(*arguments)
+        return add_point(*arguments)
 
     monkeypatch.setattr(ingest, "add_point", log_and_add)
     experiment = service.create()
