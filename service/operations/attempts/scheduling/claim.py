@@ -9,13 +9,11 @@ from service.domain.group_fit import could_fit, fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
-from service.operations.attempts.scheduling.line import contenders, line
+from service.operations.attempts.scheduling.line import Line, contenders, read_line
 from service.operations.attempts.scheduling.next_trial import ProposalFailed, assign, propose_ahead
-from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_now
+from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_of
 from service.runtime.context import Context
-from service.store.agents import connected_agents
 from service.store.lookup import experiment_named
-from service.store.sql.database import database_now
 from trainer.process_log.context import log_context
 from trainer.wire import Assignment, Claim
 
@@ -84,9 +82,9 @@ def _candidates(context: Context, agent: str, message: Claim) -> Iterator[str]:
     What is kept for one that does not fit yet is not offered to those behind it.
     """
     with context.database.read() as session:
-        pages = line(session, connected_agents(session, database_now(session)))
-    reservations = Reservations(lambda: _clusters(context, agent, message.running))
-    for page in pages:
+        line = read_line(session)
+    reservations = Reservations(lambda: _clusters(context, line, agent, message.running))
+    for page in line.pages:
         with context.database.read() as session:
             found = contenders(context, session, page)
         for one in found:
@@ -97,6 +95,6 @@ def _candidates(context: Context, agent: str, message: Claim) -> Iterator[str]:
                 yield one.experiment.id
 
 
-def _clusters(context: Context, agent: str, running: list[str]) -> dict[str, Cluster]:
+def _clusters(context: Context, line: Line, agent: str, running: list[str]) -> dict[str, Cluster]:
     with context.database.read() as session:
-        return clusters_now(session, agent, running)
+        return clusters_of(session, line, agent, running)

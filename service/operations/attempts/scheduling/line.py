@@ -80,8 +80,20 @@ class Contender:
         return is_longer_ago and needs_of(self.group) != needs_of(older.group)
 
 
-def line(session: Session, agents: Iterable[AgentRow]) -> list[Sequence[Place]]:
-    """All experiments that may start trials, the next in line first, in pages. The agents are the connected ones."""
+@dataclass(frozen=True)
+class Line:
+    """All experiments that may start trials, the next in line first, in pages.
+
+    With what their order is based on: the connected agents, and the groups of workers that run.
+    """
+
+    pages: Sequence[Sequence[Place]]
+    agents: Sequence[AgentRow]
+    running: Sequence[RunningGroups]
+
+
+def read_line(session: Session) -> Line:
+    agents = connected_agents(session, database_now(session))
     rows, running = startable_experiments(session), running_groups(session)
     shares = _shares(session, running, agents) if len(rows) > 1 else {}
     counts = Counter[str]()
@@ -89,7 +101,7 @@ def line(session: Session, agents: Iterable[AgentRow]) -> list[Sequence[Place]]:
         counts[one.experiment_id] += one.attempts
     places = [_place(row, shares.get(row.id, 0.0), counts[row.id]) for row in rows]
     places.sort(key=lambda place: place.rank.key)  # stable: those of equal rank stay in the order of their age
-    return [places[first : first + PAGE] for first in range(0, len(places), PAGE)]
+    return Line([places[first : first + PAGE] for first in range(0, len(places), PAGE)], agents, running)
 
 
 def _place(row: StartableExperiment, share: float, running: int) -> Place:
@@ -164,13 +176,12 @@ def is_first_in_line(context: Context, session: Session, experiment: ExperimentR
     """
     if is_caller(holder):
         return True
-    agents = connected_agents(session, database_now(session))
-    own = [agent for agent in agents if agent.name == holder]
-    pages = line(session, agents)
-    if _is_alone_in_front(experiment, pages):
+    line = read_line(session)
+    if _is_alone_in_front(experiment, line.pages):
         return True
-    clusters, group = [nodes_of(agent) for agent in own or agents], spec_of(experiment).trainer.group
-    for one in (one for page in pages for one in contenders(context, session, page)):
+    own = [agent for agent in line.agents if agent.name == holder]
+    clusters, group = [nodes_of(agent) for agent in own or line.agents], spec_of(experiment).trainer.group
+    for one in (one for page in line.pages for one in contenders(context, session, page)):
         if one.experiment.id == experiment.id:
             return True
         is_urgent = one.is_due or one.rank.priority > experiment.priority

@@ -17,7 +17,7 @@ from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
-from service.operations.attempts.scheduling.line import line
+from service.operations.attempts.scheduling.line import read_line
 from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.transitions import create_trial, move_trial
@@ -25,7 +25,6 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
-from service.store.agents import connected_agents
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
@@ -142,8 +141,8 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
 def propose_next_in_line(context: Context) -> None:
     """Schedule the next proposals of the experiments whose turn is next."""
     with context.database.read() as session:
-        pages = line(session, connected_agents(session, database_now(session)))
-    for place in chain(*pages[:1]):
+        line = read_line(session)
+    for place in chain(*line.pages[:1]):
         propose_ahead(context, place.id)
 
 

@@ -14,13 +14,11 @@ from sqlalchemy.orm import Session
 
 from service.domain.group_fit import fits_now
 from service.domain.reservation import Resources, fits_beside, needs_of
-from service.operations.attempts.scheduling.line import Contender, contenders, held_by, line
+from service.operations.attempts.scheduling.line import Contender, Line, contenders, held_by
 from service.runtime.caches.experiment_caches import trainers_of
 from service.runtime.context import Context
-from service.store.agents import connected_agents, nodes_of
-from service.store.attempts import RunningGroups, ended_groups, running_groups
-from service.store.experiments import startable_experiments
-from service.store.sql.database import database_now
+from service.store.agents import nodes_of
+from service.store.attempts import RunningGroups, ended_groups
 from trainer.wire import Node, Reservation, WorkerGroup, reserve
 
 MAX_WAITING = 5
@@ -149,15 +147,17 @@ class Reservations:
         return self._load()
 
 
-def clusters_now(session: Session, claimant: str | None = None, running: Collection[str] = ()) -> dict[str, Cluster]:
+def clusters_of(
+    session: Session, line: Line, claimant: str | None = None, running: Collection[str] = ()
+) -> dict[str, Cluster]:
     """Of the connected agents that get trials: those that can write checkpoints.
 
     `running` are the trials that the claimant says to run. They may have ended since, but what they held is not yet
     among what it says to be free.
     """
-    rows = [row for row in connected_agents(session, database_now(session)) if row.storage_error is None]
-    priorities = {row.id: row.priority for row in startable_experiments(session)}
-    groups = [(one, priorities.get(one.experiment_id)) for one in running_groups(session)]
+    rows = [row for row in line.agents if row.storage_error is None]
+    priorities = {place.id: place.rank.priority for page in line.pages for place in page}
+    groups = [(one, priorities.get(one.experiment_id)) for one in line.running]
     if claimant is not None:
         groups += [(one, None) for one in ended_groups(session, claimant, running)]
     held = _held_on(session, {row.name for row in rows}, groups)
@@ -181,16 +181,16 @@ def _held_on(
 
 
 def shown_reservations(
-    context: Context, session: Session, experiment_ids: Collection[str]
+    context: Context, session: Session, line: Line, experiment_ids: Collection[str]
 ) -> dict[str, ClusterReservation]:
     """By experiment, what is reserved for it, or for another one so that its own next trial has to wait.
 
     Without those far back in the line.
     """
-    pages = line(session, connected_agents(session, database_now(session)))[:SHOWN_PAGES]
+    pages = line.pages[:SHOWN_PAGES]
     lowest = min((place.rank.priority for page in pages for place in page), default=0)
     found = [one for page in pages for one in contenders(context, session, page)]
-    reservations, shown = Reservations(lambda: clusters_now(session)), dict[str, ClusterReservation]()
+    reservations, shown = Reservations(lambda: clusters_of(session, line)), dict[str, ClusterReservation]()
     for one in found:
         reserved = _shown_for(reservations, one, has_lower=one.rank.priority > lowest)
         if reserved is not None and one.experiment.id in experiment_ids:
