@@ -61,7 +61,7 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
             "with a new key"
         )
     try:
-        assignment = assign(context, experiment_id, claimant, earlier)
+        assignment = earlier or assign(context, experiment_id, claimant)
     except ProposalFailed as error:
         raise WrongState(str(error)) from error
     if assignment is not None and earlier is None:

@@ -64,7 +64,7 @@ def assign(
 ) -> Assignment | None:
     """Return an assignment, or None if the experiment has nothing to run now. Raises ProposalFailed.
 
-    `outcome` is the result of `try_assign` in the caller's own transaction, if it has tried already.
+    `outcome` is the result of `try_assign` in the transaction that has ended the claimant's last attempt, if any.
     """
     if outcome is None:
         ready = context.proposals.newest(experiment_id)
