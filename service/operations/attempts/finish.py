@@ -5,7 +5,7 @@ import contextlib
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
-from service.operations.attempts.leases import LeasedAttempt, lease_lost, lock_attempt_by_token
+from service.operations.attempts.leases import LeasedAttempt, check_holder, lease_lost, lock_attempt
 from service.operations.attempts.scheduling.assignment import Claimant, earlier_answer, id_after
 from service.operations.attempts.scheduling.line import is_first_in_line
 from service.operations.attempts.scheduling.next_trial import (
@@ -31,7 +31,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
         stack.callback(context.notify_changed)
         stack.callback(context.holder_news.notify, [trial_id])
         with context.database.write() as session:
-            leased = lock_attempt_by_token(session, trial_id, token)
+            leased = lock_attempt(session, check_holder(session, trial_id, token))
             experiment, attempt = leased.experiment, leased.attempt
             if message.next:
                 stack.enter_context(context.slot_handover.waiting(experiment.id))

@@ -104,11 +104,6 @@ def lock_leased_attempt(session: Session, trial_id: str, token: str | None) -> L
     return leased
 
 
-def lock_attempt_by_token(session: Session, trial_id: str, token: str | None) -> LeasedAttempt:
-    """Raises Unauthorized or NotFound. The attempt may have ended."""
-    return lock_attempt(session, check_holder(session, trial_id, token))
-
-
 def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
     """Lock the attempt's experiment and read the attempt again. It may have ended. Raises NotFound."""
     experiment = lock_experiment(session, attempt.experiment_id)
