@@ -136,12 +136,16 @@ def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRo
     return attempt
 
 
-def order_at_report(trial: TrialRow, attempt: AttemptRow) -> Answer:
-    """The answer to a report: continue, stop, or kill."""
+def order_at_report(trial: TrialRow, attempt: AttemptRow, kept: Sequence[str] = ()) -> Answer:
+    """The answer to a report: continue, stop, or kill. `kept` are checkpoints that the holder must not remove."""
     if not trial.killed and trial.stop_cause is None:
-        return Answer()
-    decision = Decision.KILL if trial.killed else Decision.STOP
-    return Answer(decision=decision, reason=trial.stop_reason, deciding_sequence=attempt.deciding_sequence)
+        return Answer(kept=[*kept])
+    return Answer(
+        decision=Decision.KILL if trial.killed else Decision.STOP,
+        reason=trial.stop_reason,
+        deciding_sequence=attempt.deciding_sequence,
+        kept=[*kept],
+    )
 
 
 def lease_lost(attempt: AttemptRow) -> LeaseLost:

@@ -99,8 +99,7 @@ def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -
         kept: list[str] = []
         for report in ordered:
             kept = _ingest_report(leased, report, steps[report.sequence]) or kept
-        answer = order_at_report(leased.trial, leased.attempt)
-        return answer.model_copy(update={"kept": kept}) if kept else answer
+        return order_at_report(leased.trial, leased.attempt, kept)
 
 
 def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str]:
