@@ -64,14 +64,15 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> Mapping[str, 
     whole point is an earlier attempt's.
     """
     trial = leased.trial
-    metrics = _store(leased, report, step)
-    if metrics is None:
+    found = _store(leased, report, step)
+    if found is None:
         return None
+    metrics, stored = found
     takes_best = leased.spec.objective.takes_best
     counted = metrics if takes_best else newer_values(leased, metrics, step)
     change_later(trial, last_step=max(step, trial.last_step or step))
     has_values = take_values(leased, counted, step)
-    data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": _storable(metrics)}
+    data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": stored}
     data |= {"is_best": trial.best_step == step} if takes_best else {}
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
     if has_values and trial.confirms is None:
@@ -93,16 +94,17 @@ def set_aside(leased: LeasedAttempt, report: Report, step: int) -> None:
     append_event(session, leased.experiment, "report.uncounted", facts, at=leased.now, trial_id=trial.id)
 
 
-def _store(leased: LeasedAttempt, report: Report, step: int) -> dict[str, Any] | None:
-    """The metrics that count, or None if the whole point is an earlier attempt's."""
+def _store(leased: LeasedAttempt, report: Report, step: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The metrics that count, as reported and as stored, or None if the whole point is an earlier attempt's."""
     trial, attempt = leased.trial, leased.attempt.number
     is_new = trial.last_step is None or step > trial.last_step
     existing = None if is_new else leased.session.get(ReportRow, (trial.id, step))
     if existing is None:
         row = {"trial_id": trial.id, "step": step, "attempt": attempt, "sequence": report.sequence}
-        facts = {"metrics": _storable(report.metrics), "value": _objective_in(leased, report.metrics)}
+        stored = _storable(report.metrics)
+        facts = {"metrics": stored, "value": _objective_in(leased, report.metrics)}
         add_later(leased.session, ReportRow, {**row, **facts, "at": leased.now})
-        return report.metrics
+        return report.metrics, stored
     is_own = existing.attempt == attempt
     metrics = report.metrics if is_own else _lacking(leased.spec, existing, report.metrics)
     if not is_own and not metrics:
@@ -110,9 +112,10 @@ def _store(leased: LeasedAttempt, report: Report, step: int) -> dict[str, Any] |
     value = _objective_in(leased, metrics)
     if value is not None:
         add_value(leased, step, value)
-    existing.metrics = {**existing.metrics, **_storable(metrics)}
+    stored = _storable(metrics)
+    existing.metrics = {**existing.metrics, **stored}
     existing.value = existing.value if value is None else value
-    return metrics
+    return metrics, stored
 
 
 def _objective_in(leased: LeasedAttempt, metrics: Mapping[str, Any]) -> float | None:
