@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from service.api.http.error_precedence import look_up_lease, with_error_precedence
 from service.api.http.queries import check_query
 from service.errors import Invalid
-from service.operations.packages.storage import find_package
+from service.operations.packages.storage import package_named
 from service.runtime.context import Context
 from service.store.lookup import experiment_named, trial_named
 
@@ -46,7 +46,7 @@ class LeaseRoute(Route):
 
 def _look_up(context: Context, names: dict[str, str]) -> None:
     if "package" in names:
-        find_package(context, names["package"])
+        package_named(context, names["package"])
     with context.database.read() as session:
         if "experiment" in names:
             experiment_named(session, names["experiment"])

@@ -65,12 +65,18 @@ def store_package(context: Context, package: CheckedPackage) -> PackageRow:
 
 def find_package(context: Context, package_id: str) -> tuple[PackageRow, bytes]:
     """Raises NotFound."""
+    row, path = package_named(context, package_id)
+    return row, path.read_bytes()
+
+
+def package_named(context: Context, package_id: str) -> tuple[PackageRow, Path]:
+    """The package and the file that has its content. Raises NotFound."""
     with context.database.read() as session:
         row = session.get(PackageRow, package_id)
     path = context.settings.packages_dir / package_id.removeprefix("sha256:")
     if row is None or not path.is_file():
         raise unknown_package(package_id)
-    return row, path.read_bytes()
+    return row, path
 
 
 def unknown_package(package_id: str) -> NotFound:
