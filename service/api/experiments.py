@@ -75,7 +75,7 @@ def _spec_and_code(
 ) -> tuple[ExperimentSpec, SubmittedCode | None]:
     spec = parse_spec(_with_package(context, submission))
     create.refuse_key_of_another_spec(context, spec, key)
-    return spec, submitted_code(context, spec.trainer)
+    return spec, submitted_code(context, spec.trainer, submission.package)
 
 
 async def _checked(request: Request, context: Context, spec: ExperimentSpec, code: SubmittedCode) -> list[Mistake]:

@@ -69,6 +69,6 @@ def get_package(
     package: Annotated[str, Path(description="the package's id, `sha256:` and 64 hex digits")], context: Ctx
 ) -> Response:
     """The bytes as they were sent."""
-    row, body = find_package(context, package)
-    headers = {"Content-Disposition": f'attachment; filename="{row.filename}"'}
-    return Response(body, media_type="application/octet-stream", headers=headers)
+    found = find_package(context, package)
+    headers = {"Content-Disposition": f'attachment; filename="{found.filename}"'}
+    return Response(found.body, media_type="application/octet-stream", headers=headers)

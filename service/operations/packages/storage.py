@@ -63,10 +63,10 @@ def store_package(context: Context, package: CheckedPackage) -> PackageRow:
     return row
 
 
-def find_package(context: Context, package_id: str) -> tuple[PackageRow, bytes]:
+def find_package(context: Context, package_id: str) -> CheckedPackage:
     """Raises NotFound."""
     row, path = package_named(context, package_id)
-    return row, path.read_bytes()
+    return CheckedPackage(row.filename, path.read_bytes(), row.files)
 
 
 def package_named(context: Context, package_id: str) -> tuple[PackageRow, Path]:

@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from search.mistakes import Mistake
@@ -14,11 +14,10 @@ from service.operations.packages.entrypoint import (
     module_file,
     takes_no_argument,
 )
-from service.operations.packages.storage import find_package
+from service.operations.packages.storage import CheckedPackage, find_package
 from service.runtime.context import Context
 from service.specification.cross_field_checks.dataset_mistakes import missing_files
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings
-from service.store.tables import PackageRow
 from trainer.wire import REQUIREMENTS_FILE, DatasetFunction, Trainer
 
 DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")
@@ -40,17 +39,23 @@ class SubmittedCode:
         return sum(map(len, self.contents.values()))
 
 
-def submitted_code(context: Context, trainer: Trainer) -> SubmittedCode | None:
-    """None without a package. Raises Invalid for one that is not stored."""
+def submitted_code(context: Context, trainer: Trainer, sent: CheckedPackage | None) -> SubmittedCode | None:
+    """Of the package that was sent with the spec, or else of the stored one; None without a package.
+
+    Raises Invalid for one that is not stored.
+    """
     if trainer.package is None:
         return None
+    package = _stored(context, trainer.package) if sent is None else sent
+    named = {REQUIREMENTS_FILE, *(module_file(package.files, one) for one in _entrypoints(trainer))}
+    return SubmittedCode(package.files, _contents(package, [name for name in package.files if name in named]))
+
+
+def _stored(context: Context, package_id: str) -> CheckedPackage:
     try:
-        package, body = find_package(context, trainer.package)
+        return find_package(context, package_id)
     except NotFound as error:
         raise Invalid([Mistake(("trainer", "package"), error.detail)]) from error
-    named = {REQUIREMENTS_FILE, *(module_file(package.files, one) for one in _entrypoints(trainer))}
-    contents = {name: _content(package, body, name) for name in package.files if name in named}
-    return SubmittedCode(package.files, contents)
 
 
 def check_code(trainer: Trainer, code: SubmittedCode, *, has_params: bool) -> list[Mistake]:
@@ -90,8 +95,12 @@ def _entrypoints(trainer: Trainer) -> Iterator[str]:
         yield trainer.validation.entrypoint
 
 
-def _content(package: PackageRow, body: bytes, name: str) -> bytes:
+def _contents(package: CheckedPackage, names: Sequence[str]) -> dict[str, bytes]:
     if package.filename.endswith(".py"):
-        return body[: MAX_SOURCE_BYTES + 1]
-    with zipfile.ZipFile(io.BytesIO(body)) as archive, archive.open(name) as file:
-        return file.read(MAX_SOURCE_BYTES + 1)
+        return dict.fromkeys(names, package.body[: MAX_SOURCE_BYTES + 1])
+    contents: dict[str, bytes] = {}
+    with zipfile.ZipFile(io.BytesIO(package.body)) as archive:
+        for name in names:
+            with archive.open(name) as file:
+                contents[name] = file.read(MAX_SOURCE_BYTES + 1)
+    return contents
