@@ -66,7 +66,7 @@ async def get_importance(
     ] = "ped_anova",
 ) -> ImportanceView:
     """The importance of each parameter, from the completed trials or, with early stopping, from the scores of all."""
-    found = await run_in_threadpool(context.importance.find, context.database, experiment, metric, evaluator)
+    found = await run_in_threadpool(context.importance.find, experiment, metric, evaluator)
     if isinstance(found, ImportanceQuestion):
         asked = (found.space, found.direction, found.trials, found.evaluator)
         found = context.importance.store(found, await computed(request, context.compute, importance_of, *asked))

@@ -59,14 +59,14 @@ class Context:
         """Imported at first use, because Optuna takes long, and reports need none."""
         from service.runtime.caches.proposal_cache import ProposalCache  # noqa: PLC0415
 
-        return ProposalCache()
+        return ProposalCache(self.database)
 
     @cached_property
     def importance(self) -> "ImportanceCache":
         """As `proposals`."""
         from service.runtime.caches.importance_cache import ImportanceCache  # noqa: PLC0415
 
-        return ImportanceCache()
+        return ImportanceCache(self.database)
 
     @cached_property
     def lease_tokens(self) -> LeaseTokens:

@@ -60,15 +60,16 @@ class ImportanceQuestion:
 class ImportanceCache:
     """A result stays valid until another trial can be judged."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._results: MutableMapping[_Key, ExperimentImportance] = LRUCache(MAX_RESULTS)
         self._lock = threading.Lock()
 
     def find(
-        self, database: Database, experiment: str, metric: str | None, evaluator: Evaluator
+        self, experiment: str, metric: str | None, evaluator: Evaluator
     ) -> ExperimentImportance | ImportanceQuestion:
         """For the objective `metric`, by default the first one. Raises NotFound, Invalid."""
-        with database.read() as session:
+        with self._database.read() as session:
             row = experiment_named(session, experiment)
             spec = spec_of(row)
             objective = _objective(spec, metric)

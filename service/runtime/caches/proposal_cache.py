@@ -126,16 +126,17 @@ class ProposalCache:
     only while the history is unchanged. So computing ahead changes the latency and nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._entries: MutableMapping[str, _Entry] = LRUCache(MAX_VIEWS)
         self._lock = threading.Lock()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="paceline-ahead")
 
-    def propose(self, database: Database, experiment_id: str, number: int) -> Proposal:
+    def propose(self, experiment_id: str, number: int) -> Proposal:
         """Return the configuration of trial `number`, by all that is stored now. Raises SpaceExhausted, NotFound."""
         entry = self._entry(experiment_id)
         with entry.lock:
-            with database.read() as session:
+            with self._database.read() as session:
                 view = _current_view(entry, session, experiment_id)
                 trials = trials_changed_after(session, experiment_id, view.seen_event)
                 milestones: Sequence[ReachedMilestone] = ()
@@ -153,7 +154,7 @@ class ProposalCache:
         finally:
             entry.lock.release()
 
-    def prepare(self, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
+    def prepare(self, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
         """Schedule the next proposal to be computed ahead.
 
         `next_number` is called in the background, and returns the number of the trial; None if none may be created.
@@ -161,7 +162,7 @@ class ProposalCache:
         entry = self._entry(experiment_id)
         if not entry.is_scheduled:
             entry.is_scheduled = True
-            self.run_ahead(partial(self._propose_ahead, entry, database, experiment_id, next_number))
+            self.run_ahead(partial(self._propose_ahead, entry, experiment_id, next_number))
 
     def run_ahead(self, work: Callable[[], None]) -> None:
         """Run what can only save time, after what is scheduled already."""
@@ -174,17 +175,15 @@ class ProposalCache:
         ending.start()
         ending.join(CLOSE_SECONDS)
 
-    def _propose_ahead(
-        self, entry: _Entry, database: Database, experiment_id: str, next_number: Callable[[Session], int | None]
-    ) -> None:
+    def _propose_ahead(self, entry: _Entry, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
         entry.is_scheduled = False
         log_context.begin(experiment=experiment_id)
-        with database.read() as session:
+        with self._database.read() as session:
             number = next_number(session)
         if number is not None:
-            self.propose(database, experiment_id, number)
+            self.propose(experiment_id, number)
         if entry.view is None:
-            with entry.lock, database.read() as session:
+            with entry.lock, self._database.read() as session:
                 _current_view(entry, session, experiment_id)
         view = entry.view
         if view is not None and not view.has_library:

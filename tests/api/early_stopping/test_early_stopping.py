@@ -138,8 +138,8 @@ def test_a_search_by_curves_goes_on_after_a_restart_as_if_undisturbed(service: A
             assert one
             one.report(accuracy=number / 10)
         experiment = service.get(f"/v1/experiments/{name}")["id"]
-        fresh = ProposalCache().propose(context.database, experiment, number + 1)
-        known = context.proposals.propose(context.database, experiment, number + 1)
+        fresh = ProposalCache(context.database).propose(experiment, number + 1)
+        known = context.proposals.propose(experiment, number + 1)
         assert known == fresh
         assert fresh.seen_milestone
 
@@ -156,12 +156,12 @@ def test_a_search_under_constraints_goes_on_after_a_restart_as_if_undisturbed(se
         held.finish("stopped")
     experiment = service.get(f"/v1/experiments/{name}")["id"]
     running = [service.ask(name) for _ in range(3)]
-    context.proposals.propose(context.database, experiment, 11)
+    context.proposals.propose(experiment, 11)
     for number, one in enumerate(running):
         assert one
         one.report(accuracy=0.9 + number / 100, memory=0.5)
-    known = context.proposals.propose(context.database, experiment, 11)
-    assert known.params == ProposalCache().propose(context.database, experiment, 11).params
+    known = context.proposals.propose(experiment, 11)
+    assert known.params == ProposalCache(context.database).propose(experiment, 11).params
 
 
 def test_a_proposal_computed_before_a_rung_is_not_used_after_it(service: Api) -> None:
@@ -171,9 +171,9 @@ def test_a_proposal_computed_before_a_rung_is_not_used_after_it(service: Api) ->
     for one in held[:5]:
         one.report(accuracy=0.5)
     experiment = service.get(f"/v1/experiments/{name}")["id"]
-    before = context.proposals.propose(context.database, experiment, 6)
+    before = context.proposals.propose(experiment, 6)
     held[5].report(accuracy=0.9)
     following = service.ask(name)
     assert following
-    after = ProposalCache().propose(context.database, experiment, 6)
+    after = ProposalCache(context.database).propose(experiment, 6)
     assert before.params != after.params

@@ -311,8 +311,8 @@ def test_a_proposal_made_for_the_old_spec_is_not_used(service: Api, monkeypatch:
     name = service.create(space={"n": {"type": "int", "low": 0, "high": 100}})["name"]
     original, calls = ProposalCache.propose, []
 
-    def propose_and_change(self: ProposalCache, database: Database, experiment_id: str, number: int) -> Any:
-        params = original(self, database, experiment_id, number)
+    def propose_and_change(self: ProposalCache, experiment_id: str, number: int) -> Any:
+        params = original(self, experiment_id, number)
         calls.append(params)
         if len(calls) == 1:
             patched(service, name, space={"n": {"low": 42, "high": 42}})

@@ -100,7 +100,7 @@ def test_an_outdated_proposal_is_not_used(service: Api, computed: Computed, monk
     computed.wait_for(0)
     context = service.app.state.context
     until_nothing_is_scheduled(service)
-    context.proposals.prepare(context.database, experiment_id(service, name), lambda _: 1)
+    context.proposals.prepare(experiment_id(service, name), lambda _: 1)
     computed.wait_for(1)
     monkeypatch.setattr(ProposalCache, "prepare", lambda *_: None)
     held.report(accuracy=1)

@@ -7,7 +7,6 @@ import pytest
 
 from service.domain import retry_policy
 from service.runtime.caches.proposal_cache import ProposalCache
-from service.store.sql.database import Database
 from tests.conftest import Api
 
 pytestmark = pytest.mark.slow
@@ -232,10 +231,10 @@ def test_a_search_that_fails_ends_its_experiment_and_no_other(service: Api, monk
     healthy = service.create(trainer=torch)["name"]
     propose = ProposalCache.propose
 
-    def fail_for_one(self: ProposalCache, database: Database, experiment_id: str, number: int) -> Any:
+    def fail_for_one(self: ProposalCache, experiment_id: str, number: int) -> Any:
         if experiment_id == broken["id"]:
             raise IndexError("a defect of the search")
-        return propose(self, database, experiment_id, number)
+        return propose(self, experiment_id, number)
 
     monkeypatch.setattr(ProposalCache, "propose", fail_for_one)
     held = service.claim()

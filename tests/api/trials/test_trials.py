@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from service.runtime.caches.proposal_cache import Proposal, ProposalCache
-from service.store.sql.database import Database
 from tests.concurrent_calls import at_once
 from tests.conftest import Api, a_spec
 from tests.timeouts import PATIENCE_SECONDS
@@ -209,9 +208,9 @@ def test_a_finish_that_is_repeated_before_its_answer_gets_the_same_assignment(
     both_need_a_proposal = threading.Barrier(2)
     propose = ProposalCache.propose
 
-    def propose_for_both(self: ProposalCache, database: Database, experiment_id: str, number: int) -> Proposal:
+    def propose_for_both(self: ProposalCache, experiment_id: str, number: int) -> Proposal:
         both_need_a_proposal.wait(PATIENCE_SECONDS)
-        return propose(self, database, experiment_id, number)
+        return propose(self, experiment_id, number)
 
     monkeypatch.setattr(ProposalCache, "propose", propose_for_both)
     with ThreadPoolExecutor(2) as pool:

@@ -135,7 +135,7 @@ def propose_ahead(context: Context, experiment_id: str) -> None:
         may_create = not counts[TrialStatus.QUEUED] and startable_trials(experiment, counts) == "any"
         return experiment.trial_count if may_create else None
 
-    context.proposals.prepare(context.database, experiment_id, next_number)
+    context.proposals.prepare(experiment_id, next_number)
 
 
 def propose_next_in_line(context: Context) -> None:
@@ -221,7 +221,7 @@ def _propose(context: Context, experiment_id: str, number: int) -> Proposal | No
     """
     try:
         with log_context.bound(experiment=experiment_id), tracing.span("propose", trial_number=number):
-            return context.proposals.propose(context.database, experiment_id, number)
+            return context.proposals.propose(experiment_id, number)
     except SpaceExhausted as error:
         _end_proposals(context, experiment_id, number, EndReason.SPACE_EXHAUSTED, str(error))
         return None
