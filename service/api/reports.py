@@ -14,8 +14,9 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from service.api.http.bodies.lease_body import LeaseBody
-from service.api.http.error_precedence import look_up_lease, with_error_precedence
+from service.api.http.error_precedence import with_error_precedence
 from service.api.http.headers import bearer_token, header
+from service.api.http.lease_checks import look_up_lease
 from service.api.http.queries import check_query
 from service.operations.reports.ingest import ReportBatch
 from service.runtime.group_commit import GroupCommit

@@ -6,10 +6,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from service.api.http.headers import bearer_token
 from service.errors import BadRequest, Invalid, LeaseLost, NotFound, TooLarge, UnsupportedMediaType
-from service.operations.attempts.leases import check_lease
-from service.runtime.context import Context
 
 Answer = TypeVar("Answer")
 
@@ -33,15 +30,3 @@ async def with_error_precedence(
         with suppress(NotFound, LeaseLost):
             await look_up(request)
         raise
-
-
-async def look_up_lease(request: Request) -> None:
-    """Raises Unauthorized, NotFound, and LeaseLost."""
-    token = bearer_token(request.headers.get("authorization"))
-    context: Context = request.app.state.context
-    await context.threads.brief(_check_lease, context, request.path_params["trial"], token)
-
-
-def _check_lease(context: Context, trial: str, token: str | None) -> None:
-    with context.database.read() as session:
-        check_lease(session, trial, token)

@@ -9,7 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from service.api.http.error_precedence import look_up_lease, with_error_precedence
+from service.api.http.error_precedence import with_error_precedence
+from service.api.http.lease_checks import look_up_lease
 from service.api.http.queries import check_query
 from service.errors import Invalid
 from service.operations.packages.storage import package_named

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from service.api.http.bodies.body_reader import body_too_large, read_body
 from service.api.http.bodies.json_body import JsonBody, Message
 from service.api.http.headers import bearer_token, header
-from service.operations.attempts.leases import check_holder, no_lease_token
-from service.runtime.context import Context
+from service.api.http.lease_checks import look_up_holder
+from service.operations.attempts.leases import no_lease_token
 
 
 class LeaseBody(JsonBody[Message]):
@@ -21,15 +21,4 @@ class LeaseBody(JsonBody[Message]):
         """Also raises Unauthorized and NotFound."""
         if bearer_token(header(request, b"authorization")) is None:
             raise no_lease_token()
-        return await read_body(request, self._max_bytes, partial(body_too_large, self._max_bytes), _admit)
-
-
-async def _admit(request: Request) -> None:
-    context: Context = request.app.state.context
-    token = bearer_token(header(request, b"authorization"))
-    await context.threads.brief(_check_holder, context, request.path_params["trial"], token)
-
-
-def _check_holder(context: Context, trial: str, token: str | None) -> None:
-    with context.database.read() as session:
-        check_holder(session, trial, token)
+        return await read_body(request, self._max_bytes, partial(body_too_large, self._max_bytes), look_up_holder)
