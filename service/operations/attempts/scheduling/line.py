@@ -23,11 +23,11 @@ from service.runtime.caches.experiment_caches import readable, spec_of, trainers
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of, total_resources
 from service.store.attempts import RunningGroups, last_served, running_groups, worker_count
-from service.store.experiments import StartableExperiment, experiments_with, startable_experiments
+from service.store.experiments import experiments_with, startable_experiments
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, ExperimentRow
 from service.store.trials.trials import counts_of_all
-from trainer.wire import Kind, Node, Trainer, WorkerGroup
+from trainer.wire import Kind, Trainer, WorkerGroup
 
 PAGE = 20
 """The number of experiments read at a time. The first page is mostly enough; reading a thousand specs takes 0.1 s."""
@@ -99,13 +99,9 @@ def read_line(session: Session) -> Line:
     counts = Counter[str]()
     for one in running:
         counts[one.experiment_id] += one.attempts
-    places = [_place(row, shares.get(row.id, 0.0), counts[row.id]) for row in rows]
+    places = [Place(row.id, Rank(row.priority, shares.get(row.id, 0.0), counts[row.id])) for row in rows]
     places.sort(key=lambda place: place.rank.key)  # stable: those of equal rank stay in the order of their age
     return Line([places[first : first + PAGE] for first in range(0, len(places), PAGE)], agents, running)
-
-
-def _place(row: StartableExperiment, share: float, running: int) -> Place:
-    return Place(row.id, Rank(row.priority, share, running))
 
 
 def _shares(session: Session, running: Collection[RunningGroups], agents: Iterable[AgentRow]) -> dict[str, float]:
@@ -185,7 +181,8 @@ def is_first_in_line(context: Context, session: Session, experiment: ExperimentR
         if one.experiment.id == experiment.id:
             return True
         is_urgent = one.is_due or one.rank.priority > experiment.priority
-        if one.may_wait and (is_urgent or not needs_more(one.group, group)) and _fits_some(one.group, clusters):
+        may_use_it = one.may_wait and (is_urgent or not needs_more(one.group, group))
+        if may_use_it and any(could_fit(one.group, nodes) for nodes in clusters):
             return False
     return False
 
@@ -193,7 +190,3 @@ def is_first_in_line(context: Context, session: Session, experiment: ExperimentR
 def _is_alone_in_front(experiment: ExperimentRow, pages: Sequence[Sequence[Place]]) -> bool:
     first = [place for page in pages[:1] for place in page[:2]]
     return bool(first) and first[0].id == experiment.id and all(one.rank != first[0].rank for one in first[1:])
-
-
-def _fits_some(group: WorkerGroup, clusters: Iterable[Sequence[Node]]) -> bool:
-    return any(could_fit(group, nodes) for nodes in clusters)
