@@ -232,19 +232,21 @@ def _missing_resources(context: Context, session: Session, rows: Sequence[Experi
     usable = {agent.name: nodes[agent.name] for agent in line.agents if agent.storage_error is None}
     if nodes and not usable:
         return dict.fromkeys((row.id for row in idle), NO_STORAGE)
-    missing = {row.id: _waiting_for(spec_of(row).trainer.group, nodes, usable) for row in idle}
+    missing = {row.id: _waiting_by_storage(spec_of(row).trainer.group, nodes, usable) for row in idle}
     reserved = shown_reservations(context, session, line, missing.keys()) if usable else {}
-    return missing | {row.id: _with_kept(row, missing[row.id], reserved[row.id]) for row in idle if row.id in reserved}
+    return missing | {
+        row.id: _with_reserved(row, missing[row.id], reserved[row.id]) for row in idle if row.id in reserved
+    }
 
 
-def _with_kept(row: ExperimentRow, missing: str | None, reserved: ClusterReservation) -> str | None:
+def _with_reserved(row: ExperimentRow, missing: str | None, reserved: ClusterReservation) -> str | None:
     first = reserved.contender.experiment
     if first.id == row.id:
         return with_kept(missing, reserved.agent) if missing else None
     return missing or kept_for_another(spec_of(row).trainer.group, first.name)
 
 
-def _waiting_for(
+def _waiting_by_storage(
     group: WorkerGroup, agents: Mapping[str, Sequence[Node]], usable: Mapping[str, Sequence[Node]]
 ) -> str | None:
     """Agents get no trial while they cannot write to the storage."""
