@@ -11,7 +11,7 @@ from search.reported_numbers import number_in
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.reports.checkpoints import add_value
-from service.operations.reports.trial_values import check_targets, compared_names, newer_values, take_values
+from service.operations.reports.value_updates import check_targets, compared_names, newer_values, take_values
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
