@@ -9,8 +9,8 @@ from service.operations.attempts.leases import LeasedAttempt, check_holder, leas
 from service.operations.attempts.scheduling.assignment import Claimant, earlier_answer, id_after
 from service.operations.attempts.scheduling.line import is_first_in_line
 from service.operations.attempts.scheduling.next_trial import (
+    AssignResult,
     NothingToRun,
-    Outcome,
     ProposalFailed,
     assign,
     propose_ahead,
@@ -58,7 +58,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
 
 def _try_next(
     context: Context, leased: LeasedAttempt, claimant: Claimant, message: Finish, *, is_repeat: bool
-) -> Outcome:
+) -> AssignResult:
     """Assign the next trial, if it is asked for, in the transaction that freed the capacity."""
     if not message.next:
         return NothingToRun()

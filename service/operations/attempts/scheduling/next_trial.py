@@ -52,7 +52,7 @@ class NeedsProposal:
     target: ProposalTarget
 
 
-Outcome = Assignment | AttemptEnded | NothingToRun | NeedsProposal
+AssignResult = Assignment | AttemptEnded | NothingToRun | NeedsProposal
 
 
 class ProposalFailed(Exception):
@@ -60,7 +60,7 @@ class ProposalFailed(Exception):
 
 
 def assign(
-    context: Context, experiment_id: str, claimant: Claimant, outcome: Outcome | None = None
+    context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult | None = None
 ) -> Assignment | None:
     """Return an assignment, or None if the experiment has nothing to run now. Raises ProposalFailed.
 
@@ -86,7 +86,7 @@ def try_assign(
     proposal: Proposal | None = None,
     *,
     computed_ahead: bool = False,
-) -> Outcome:
+) -> AssignResult:
     """Start an attempt in this transaction, which holds the experiment's lock.
 
     `computed_ahead`: use the proposal only if no trial has changed since. A proposal that was computed for this claim
@@ -153,7 +153,7 @@ def _assign_in_own_transaction(
     proposal: Proposal | None,
     *,
     computed_ahead: bool = False,
-) -> Outcome:
+) -> AssignResult:
     """`try_assign` in a transaction of its own. If the same request has been answered concurrently, its answer."""
     try:
         with context.database.write() as session:
