@@ -50,9 +50,8 @@ class Study:
         """The problem as the sampler sees it, with `curve_score` decided."""
         return replace(self.problem, curve_score=self.sampler.uses_curve_score(self.problem))
 
-    @property
-    def proposer(self) -> Proposer:
-        """A new one: the sampler's, or one that also proposes from priors and earlier experiments if there are some."""
+    def new_proposer(self) -> Proposer:
+        """The sampler's, or one that also proposes from priors and earlier experiments if there are some."""
         problem = self.scored_problem
         proposer = self.chosen_sampler.sampler.proposer(problem, self.seed)
         if self.sampler.uses_priors(self.problem):
@@ -73,7 +72,7 @@ class StudyView:
         chosen = study.chosen_sampler
         self._sampler = chosen.sampler
         self.scores_curves = study.scored_problem.curve_score
-        self._proposer = study.proposer
+        self._proposer = study.new_proposer()
         self._distinct = DistinctProposals(study.problem.space, study.seed) if study.is_distinct else None
         self._checked_space = study.problem.space if chosen.name in sampler_plugins().kinds else None
         self.update(history)
