@@ -14,7 +14,7 @@ from service.api.http.dependencies import Ctx, ExperimentName
 from service.api.http.openapi_errors import problems
 from service.api.http.routes import Route
 from service.api.views.rows import View
-from service.domain.decision_grounds import Grounds
+from service.domain.decision_grounds import GroundsModel
 from service.errors import NotFound, TooMuchWork
 from service.operations.early_stopping.replay import Replayed, replay_experiment
 from service.store.sql.database import Database
@@ -42,7 +42,7 @@ class ReplayedTrial(View):
     """its objective; with several objectives, the rule's metric"""
 
 
-class ReplayedStop(Grounds):
+class ReplayedStop(GroundsModel):
     """Where the rule would have stopped a trial, and why."""
 
     id: str
@@ -57,7 +57,7 @@ class ReplayedStop(Grounds):
     """the steps that it trained after that"""
 
 
-class ReplayedRelease(Grounds):
+class ReplayedRelease(GroundsModel):
     """Where the rule would have resumed a paused trial, and why."""
 
     id: str

@@ -5,7 +5,7 @@ from pydantic import BaseModel, ConfigDict
 from search.field_descriptions import describe_fields
 
 
-class Grounds(BaseModel):
+class GroundsModel(BaseModel):
     """What a decision is based on. The fields are those of `search.early_stopping.decision.Grounds`."""
 
     model_config = ConfigDict(json_schema_extra=describe_fields)

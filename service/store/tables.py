@@ -310,7 +310,7 @@ class MilestoneRow(Base):
 
 
 class DecisionRow(Base):
-    """An early-stopping decision, with the fields of `service.domain.decision_grounds.Grounds`."""
+    """An early-stopping decision, with the fields of `service.domain.decision_grounds.GroundsModel`."""
 
     __tablename__ = "decisions"
     id: Mapped[int] = mapped_column(primary_key=True)

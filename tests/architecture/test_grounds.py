@@ -11,7 +11,7 @@ FIELDS = {field.name for field in fields(Grounds)}
 
 
 def test_views_and_replays_show_all_grounds() -> None:
-    assert set(decision_grounds.Grounds.model_fields) == FIELDS
+    assert set(decision_grounds.GroundsModel.model_fields) == FIELDS
 
 
 def test_stored_decisions_have_all_grounds() -> None:

@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from service.api.views.rows import RowView
-from service.domain.decision_grounds import Grounds
+from service.domain.decision_grounds import GroundsModel
 
 
-class DecisionView(Grounds, RowView):
+class DecisionView(GroundsModel, RowView):
     """The answer to a report, or the decision on a paused trial."""
 
     decision: str
