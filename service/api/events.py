@@ -1,4 +1,7 @@
-"""`/v1/experiments/{x}/events`: an experiment's event log, as a stream or in pages."""
+"""`/v1/experiments/{x}/events`: an experiment's event log, as server-sent events (SSE) or in pages.
+
+The streams, with their keep-alives, follow the feeds of `service.runtime.events.event_feeds`.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
