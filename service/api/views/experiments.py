@@ -18,14 +18,14 @@ from service.api.views.trials import TrialView, trial_views
 from service.domain.group_fit import kept_for_another, waiting_for, with_kept
 from service.domain.statuses import CONTENDERS, ExperimentStatus
 from service.mirror.leaderboard import mlflow_url
-from service.operations.attempts.scheduling.line import read_line
 from service.operations.attempts.scheduling.reservations import ClusterReservation, shown_reservations
 from service.runtime.caches.experiment_caches import readable, spec_of, trial_counts, why_unreadable
 from service.runtime.context import Context
-from service.store.agents import nodes_of
+from service.store.agents import connected_agents, nodes_of
 from service.store.attempts import first_tracebacks
 from service.store.experiments import may_run_trials, warm_starts_of
 from service.store.mirrors import mirrors_of
+from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials.best_trials import best_trials
 from service.store.trials.trial_values import objective_names
@@ -227,13 +227,13 @@ def _missing_resources(context: Context, session: Session, rows: Sequence[Experi
     idle = [row for row in rows if spec_of(row).trainer.kind is not Kind.EXTERNAL]
     if not idle:
         return {}
-    line = read_line(session)
-    nodes = {agent.name: nodes_of(agent) for agent in line.agents}
-    usable = {agent.name: nodes[agent.name] for agent in line.agents if agent.storage_error is None}
-    if nodes and not usable:
+    agents = connected_agents(session, database_now(session))
+    nodes = {agent.name: nodes_of(agent) for agent in agents}
+    usable = {agent.name: nodes[agent.name] for agent in agents if agent.storage_error is None}
+    if agents and not usable:
         return dict.fromkeys((row.id for row in idle), NO_STORAGE)
     missing = {row.id: _waiting_by_storage(spec_of(row).trainer.group, nodes, usable) for row in idle}
-    reserved = shown_reservations(context, session, line, missing.keys()) if usable else {}
+    reserved = shown_reservations(context, session, missing.keys()) if usable else {}
     return missing | {
         row.id: _with_reserved(row, missing[row.id], reserved[row.id]) for row in idle if row.id in reserved
     }

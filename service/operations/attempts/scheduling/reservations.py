@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.group_fit import fits_now
 from service.domain.reservation import Resources, fits_beside, needs_of
-from service.operations.attempts.scheduling.line import Contender, Line, contenders, held_by
+from service.operations.attempts.scheduling.line import Contender, Line, contenders, held_by, read_line
 from service.runtime.caches.experiment_caches import trainers_of
 from service.runtime.context import Context
 from service.store.agents import nodes_of
@@ -181,12 +181,13 @@ def _held_on(
 
 
 def shown_reservations(
-    context: Context, session: Session, line: Line, experiment_ids: Collection[str]
+    context: Context, session: Session, experiment_ids: Collection[str]
 ) -> dict[str, ClusterReservation]:
     """By experiment, what is reserved for it, or for another one so that its own next trial has to wait.
 
     Without those far back in the line.
     """
+    line = read_line(session)
     pages = line.pages[:SHOWN_PAGES]
     lowest = min((place.rank.priority for page in pages for place in page), default=0)
     found = [one for page in pages for one in contenders(context, session, page)]
