@@ -1,8 +1,7 @@
-"""The only writer of statuses: a row and its event change together, under the experiment's lock."""
+"""The only writer of statuses: a row and its event change together."""
 
 import secrets
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -20,6 +19,7 @@ from service.domain.statuses import (
     StopCause,
     TrialStatus,
 )
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.rule_failures import logged_failures
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
@@ -42,24 +42,25 @@ _ENDING = frozenset(
 """The causes that end a trial which is about to pause."""
 
 
-def move_experiment(
-    session: Session, experiment: ExperimentRow, to: ExperimentStatus, *, reason: EndReason | None, at: datetime
-) -> bool:
+def move_experiment(locked: LockedExperiment, to: ExperimentStatus, *, reason: EndReason | None) -> bool:
     """Return False if `EXPERIMENT_MOVES` does not allow the move; another caller was faster."""
+    experiment = locked.experiment
     if to not in EXPERIMENT_MOVES[ExperimentStatus(experiment.status)]:
         return False
     experiment.status = to
     if not EXPERIMENT_MOVES[to]:
-        experiment.ended_at = at
-    append_event(session, experiment, f"experiment.{to}", {"reason": reason, "detail": experiment.end_detail}, at=at)
+        experiment.ended_at = locked.now
+    data = {"reason": reason, "detail": experiment.end_detail}
+    append_event(locked.session, experiment, f"experiment.{to}", data, at=locked.now)
     return True
 
 
-def revive_experiment(session: Session, experiment: ExperimentRow, *, at: datetime) -> bool:
+def revive_experiment(locked: LockedExperiment) -> bool:
     """Reopen an experiment whose end a user takes back. False if its end reason is final.
 
     Or let its search continue, if its winners are being confirmed and it has not ended yet.
     """
+    experiment = locked.experiment
     if experiment.end_reason not in REVERSIBLE_ENDS:
         return False
     ended_at = experiment.ended_at.isoformat() if experiment.ended_at else None
@@ -67,16 +68,15 @@ def revive_experiment(session: Session, experiment: ExperimentRow, *, at: dateti
     if experiment.ended_at is not None:
         experiment.status = ExperimentStatus.RUNNING
     experiment.end_reason = experiment.end_detail = experiment.ended_at = None
-    append_event(session, experiment, "experiment.running", {"reason": None, "detail": None, **ended}, at=at)
+    data = {"reason": None, "detail": None, **ended}
+    append_event(locked.session, experiment, "experiment.running", data, at=locked.now)
     return True
 
 
 def create_trial(
-    session: Session,
-    experiment: ExperimentRow,
+    locked: LockedExperiment,
     params: Params,
     origin: str,
-    now: datetime,
     *,
     source: str,
     warm_start: dict[str, Any] | None = None,
@@ -84,12 +84,13 @@ def create_trial(
     confirms: TrialRow | None = None,
     seed: int | None = None,
 ) -> TrialRow:
-    """Create a queued trial with the experiment's next number. The caller holds the experiment's lock.
+    """Create a queued trial with the experiment's next number.
 
     `origin` is `search`, `enqueue` for a configuration from a user, or `confirm`. `source` is what the search took it
     from, `user`, or `confirmation`; `warm_start` is what earlier experiments have to do with it. `key` is the
     Idempotency-Key of the user's call. `confirms` is the trial whose params run again, with the `seed`.
     """
+    session, experiment, now = locked.session, locked.experiment, locked.now
     id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
     change_later(experiment, trial_count=number + 1)
     data = {"number": number, "params": params, "origin": origin, "source": source}
@@ -135,17 +136,9 @@ def _drawn_bracket(session: Session, experiment: ExperimentRow, number: int) -> 
     return None if drawn is None else asdict(drawn)
 
 
-def move_trial(
-    session: Session,
-    experiment: ExperimentRow,
-    trial: TrialRow,
-    to: TrialStatus,
-    *,
-    reason: str | None,
-    at: datetime,
-    **facts: Any,
-) -> bool:
+def move_trial(locked: LockedExperiment, trial: TrialRow, to: TrialStatus, *, reason: str | None, **facts: Any) -> bool:
     """Return False if `TRIAL_MOVES` does not allow the move; another caller was faster."""
+    session, experiment, at = locked.session, locked.experiment, locked.now
     if to not in TRIAL_MOVES[TrialStatus(trial.status)]:
         return False
     if to not in LIVE_TRIAL and not has_own_values(session, trial):
@@ -176,12 +169,11 @@ def move_trial(
     return True
 
 
-def revive_trial(
-    session: Session, experiment: ExperimentRow, trial: TrialRow, to: TrialStatus, *, reason: str, at: datetime
-) -> bool:
+def revive_trial(locked: LockedExperiment, trial: TrialRow, to: TrialStatus, *, reason: str) -> bool:
     """Undo a trial's end at a user's request. Return False if `TRIAL_REVIVALS` does not allow the move."""
     if to not in TRIAL_REVIVALS.get(TrialStatus(trial.status), ()):
         return False
+    session, experiment, at = locked.session, locked.experiment, locked.now
     data = {"number": trial.number, "reason": reason, "ended_as": trial.status}
     trial.status = to
     trial.reason = reason

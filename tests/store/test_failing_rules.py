@@ -92,7 +92,7 @@ def spec() -> ExperimentSpec:
 
 def decider(experiment: StoredExperiment) -> Decider:
     row = experiment.session.get_one(ExperimentRow, "x-0")
-    return Decider(experiment.session, row, spec(), NOW)
+    return Decider(experiment.session, row, NOW, spec())
 
 
 def report(experiment: StoredExperiment, number: int, step: int) -> TrialRow:

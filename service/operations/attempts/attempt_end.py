@@ -48,7 +48,7 @@ class Following:
 
 def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> None:
     """The only way in which an attempt ends."""
-    session, experiment, trial, now = leased.session, leased.experiment, leased.trial, leased.now
+    trial, now = leased.trial, leased.now
     failure = _failure(leased, outcome, reported)
     earlier = _earlier_failures(leased) if failure else []
     leased.attempt.ended_at = now
@@ -61,17 +61,17 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
         "message": failure.message if failure else None,
         "cost": add_to_sums(leased).to_json(),
     }
-    append_event(session, experiment, "attempt.ended", data, at=now, trial_id=trial.id)
+    append_event(leased.session, leased.experiment, "attempt.ended", data, at=now, trial_id=trial.id)
     after = _following(leased, outcome, failure, earlier)
     trial.failure_kind = after.kind
-    move_trial(session, experiment, trial, after.to, reason=after.reason, at=now, kind=after.kind, cost=trial.cost)
+    move_trial(leased, trial, after.to, reason=after.reason, kind=after.kind, cost=trial.cost)
     if ran_to_its_end(trial):
-        Decider(session, experiment, leased.spec, now).record_end(trial)
-    spec = choose_after_trial(session, experiment, leased.spec, trial, now)
+        Decider.of(leased, leased.spec).record_end(trial)
+    spec = choose_after_trial(leased, leased.spec, trial)
     paused_at = trial.paused_milestone if after.to is TrialStatus.PAUSED else None
     own = [] if paused_at is None else [paused_at]
     # Under a new rule, trials may be paused at any of its milestones.
-    advance_experiment(session, experiment, spec, now, own if spec is leased.spec else None)
+    advance_experiment(leased, spec, own if spec is leased.spec else None)
 
 
 def revoke_lease(leased: LeasedAttempt, failure: Failure) -> None:

@@ -71,4 +71,4 @@ def _try_next(
     # A repeat need not wait in line: the first call has, and may be about to start a trial for both.
     if not is_repeat and not is_first_in_line(context, leased.session, leased.experiment, leased.attempt.holder):
         return NothingToRun()
-    return try_assign(context, leased.session, leased.experiment, claimant)
+    return try_assign(context, leased, claimant)

@@ -5,12 +5,13 @@ And says what the holder has to do next.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy.orm import Session
 
 from service.domain.token_digest import token_digest
 from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
+from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import ExperimentSpec
 from service.store.attempts import attempt_by_token, attempts_by_digests, lock_experiments_of
@@ -18,7 +19,7 @@ from service.store.events import append_event
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.sql.write_session import change_later
-from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from service.store.tables import AttemptRow, TrialRow
 from trainer.process_log.context import log_context
 from trainer.wire import Answer, Decision
 
@@ -27,15 +28,12 @@ LEASE_SLACK = 0.025
 
 
 @dataclass(frozen=True)
-class LeasedAttempt:
-    """An attempt with the rows that it belongs to. The experiment is locked until the transaction ends."""
+class LeasedAttempt(LockedExperiment):
+    """An attempt with the rows that it belongs to."""
 
-    session: Session
-    experiment: ExperimentRow
     spec: ExperimentSpec
     trial: TrialRow
     attempt: AttemptRow
-    now: datetime
 
     def bind_to_log(self) -> None:
         """Show what the present call is about on the lines of its log."""
@@ -90,7 +88,7 @@ def lock_leased_attempts(
         if attempt.ended_at is not None:
             return lease_lost(attempt)
         id_ = trial.experiment_id
-        return LeasedAttempt(session, experiments[id_], specs[id_], trial, attempt, now)
+        return LeasedAttempt(session, experiments[id_], now, specs[id_], trial, attempt)
 
     return [leased(trial_id, token) for trial_id, token in wanted]
 
@@ -111,7 +109,7 @@ def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
         raise NotFound(f"there is no trial {attempt.trial_id!r}")
     session.refresh(attempt)
     trial = session.get_one(TrialRow, attempt.trial_id, populate_existing=True)
-    leased = LeasedAttempt(session, experiment, spec_of(experiment), trial, attempt, database_now(session))
+    leased = LeasedAttempt(session, experiment, database_now(session), spec_of(experiment), trial, attempt)
     leased.bind_to_log()
     return leased
 

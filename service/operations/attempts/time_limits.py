@@ -14,6 +14,7 @@ from service.operations.attempts.reachability import ALWAYS, Reachability, holde
 from service.operations.attempts.trial_time import OutOfTime, out_of_time
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.experiments.gpu_hours import gpu_hours
+from service.operations.locked_experiment import try_to_lock
 from service.operations.transitions import request_stop
 from service.runtime.caches.experiment_caches import readable, spec_of
 from service.runtime.collected_errors import change_all
@@ -21,7 +22,7 @@ from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.attempt_times import function_began_at
 from service.store.attempts import living_attempts
-from service.store.experiments import experiments_limited_in_time, lock_experiment, may_run_trials
+from service.store.experiments import experiments_limited_in_time, may_run_trials
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind
@@ -47,9 +48,9 @@ def _enforce(
     expired = may_run_trials(row) and _has_passed_limit(spec, row, living, now)
     if expired:
         with context.database.write() as session:
-            experiment = lock_experiment(session, row.id)
-            if experiment is not None:
-                advance_experiment(session, experiment, spec_of(experiment), database_now(session))
+            locked = try_to_lock(session, row.id)
+            if locked is not None:
+                advance_experiment(locked, spec_of(locked.experiment))
     return sum(_end_overdue(context, attempt_id, reachability) for attempt_id in overdue) + expired
 
 

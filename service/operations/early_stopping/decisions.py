@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
-
-from sqlalchemy.orm import Session
+from typing import Any, Self
 
 from search.early_stopping import MetricReport, Release, Verdict
 from search.early_stopping.history import ALL
@@ -13,23 +10,25 @@ from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.plugin_rules import pool_of, releases_of, traits_of, verdicts_of
 from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.rule_failures import logged_failures
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import StoredHistory, stored_bracket_of
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
-from service.store.tables import DecisionRow, ExperimentRow, TrialRow
+from service.store.tables import DecisionRow, TrialRow
 
 
 @dataclass(frozen=True)
-class Decider:
-    """Early stopping of an experiment during one transaction that holds its lock."""
+class Decider(LockedExperiment):
+    """Early stopping of an experiment under the rule of this spec."""
 
-    session: Session
-    experiment: ExperimentRow
     spec: ExperimentSpec
-    now: datetime
+
+    @classmethod
+    def of(cls, locked: LockedExperiment, spec: ExperimentSpec) -> Self:
+        return cls(locked.session, locked.experiment, locked.now, spec)
 
     def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> Sequence[int]:
         """Judge the trial at each milestone that this report reaches, up to the first that stops it.

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -11,12 +10,13 @@ from search.early_stopping.plugin_rules import traits_of
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.exploit import exploit
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import move_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.sql.write_session import WriteSession
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import TrialRow
 from service.store.trials.trials import find_trial, trials_with
 
 RULE_CHANGED = "early stopping was changed"
@@ -28,8 +28,8 @@ _RELEASED = "paceline_released"
 def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
     """Queue the paused trials that early stopping lets continue now. Return whether there were any.
 
-    `reached`: the milestones that trials have reached or paused at since the last call; None means all. The caller
-    holds the lock of the experiment, which is open, and has flushed its changes to paused trials.
+    `reached`: the milestones that trials have reached or paused at since the last call; None means all. The
+    experiment is open, and the caller has flushed its changes to paused trials.
     """
     session, experiment, spec = decider.session, decider.experiment, decider.spec
     if not traits_of(spec.early_stopping).pauses:
@@ -59,24 +59,24 @@ def has_released(session: Session) -> bool:
     return bool(session.info.get(_RELEASED))
 
 
-def end_paused(session: Session, experiment: ExperimentRow, reason: str, now: datetime) -> None:
+def end_paused(locked: LockedExperiment, reason: str) -> None:
     """End the paused trials of an experiment that has ended: as pruned, or as stopped under a rule with turns (PBT)."""
+    experiment = locked.experiment
     loses = traits_of(spec_of(experiment).early_stopping).paused_trials_lose
     to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
-    for trial in trials_with(session, experiment.id, TrialStatus.PAUSED):
+    for trial in trials_with(locked.session, experiment.id, TrialStatus.PAUSED):
         paused = trial.reason or f"paused at step {trial.paused_milestone}"
         why = f"{paused}; the experiment ended before it was resumed: {experiment.end_detail or reason}"
         if to is TrialStatus.STOPPED:
             trial.stop_cause = StopCause.EXPERIMENT_ENDED
-        move_trial(session, experiment, trial, to, reason=why, at=now)
+        move_trial(locked, trial, to, reason=why)
 
 
 def _continue(decider: Decider, one: Release) -> bool:
-    session, experiment, now = decider.session, decider.experiment, decider.now
-    trial = find_trial(session, experiment.id, one.number)
+    trial = find_trial(decider.session, decider.experiment.id, one.number)
     if trial is None or trial.status != TrialStatus.PAUSED:  # another package's rule may name any
         return False
     decider.record(trial, one.decision, one.milestone, one)
     if one.donor is not None:
-        exploit(session, experiment, trial, one, now)
-    return move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=one.reason, at=now)
+        exploit(decider, trial, one)
+    return move_trial(decider, trial, TrialStatus.QUEUED, reason=one.reason)

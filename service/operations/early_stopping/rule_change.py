@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,6 +14,7 @@ from search.early_stopping.plugin_rules import traits_of
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.replay_events import KINDS, replay_events, without_discarded
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import move_trial
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import stored_brackets
@@ -71,18 +71,13 @@ def recorded_milestones(
     return found
 
 
-def rebuild_milestones(
-    session: Session,
-    experiment: ExperimentRow,
-    spec: ExperimentSpec,
-    now: datetime,
-    known: RecordedMilestones | None = None,
-) -> None:
+def rebuild_milestones(locked: LockedExperiment, spec: ExperimentSpec, known: RecordedMilestones | None = None) -> None:
     """Derive the milestones of the new rule from the recorded reports. No earlier report is judged again.
 
     A paused trial now waits at the highest milestone of the new rule that it has reached; if there is none, it
     continues.
     """
+    session, experiment = locked.session, locked.experiment
     rule, metric = spec.early_stopping, spec.compared_metric
     if known is None or (known.rule, known.metric) != (rule, metric):
         known = RecordedMilestones(rule, metric)
@@ -93,12 +88,10 @@ def rebuild_milestones(
         if trial.paused_milestone is not None:
             reached = known.history.reached[number] if traits_of(rule).pauses else {}
             compared = {at: (value, pool) for at, (value, pool) in reached.items() if pool != UNCOMPARED}
-            _move_pause(session, experiment, trial, compared, now)
+            _move_pause(locked, trial, compared)
 
 
-def _move_pause(
-    session: Session, experiment: ExperimentRow, trial: TrialRow, reached: dict[int, tuple[float, int]], now: datetime
-) -> None:
+def _move_pause(locked: LockedExperiment, trial: TrialRow, reached: dict[int, tuple[float, int]]) -> None:
     """A trial that still leaves for its pause is only marked; it continues once it has left."""
     if reached:
         trial.judged_step = trial.paused_milestone = max(reached)
@@ -106,7 +99,7 @@ def _move_pause(
         return
     trial.paused_milestone = trial.paused_value = None
     if trial.status == TrialStatus.PAUSED:
-        move_trial(session, experiment, trial, TrialStatus.QUEUED, reason=RULE_CHANGED, at=now)
+        move_trial(locked, trial, TrialStatus.QUEUED, reason=RULE_CHANGED)
 
 
 def _rows(history: InMemoryHistory, trials: Mapping[int, TrialRow]) -> Iterator[tuple[str, int, int, float, int]]:

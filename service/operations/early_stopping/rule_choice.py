@@ -6,7 +6,6 @@ reason and what was known of trials, and says that the service may choose again.
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -15,61 +14,58 @@ from search.early_stopping.auto_choice import ChosenRule, Training, choose_rule,
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.standalone_rules import NoneSpec
 from service.operations.early_stopping.rule_change import rebuild_milestones
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.spec_changes import store_spec
 from service.specification.initial_rule import with_rule
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.whole_trials import longest_whole_trial, shows_whole_training, training_of, with_ranks
 from service.store.events import append_event
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import TrialRow
 
 
-def choose_after_trial(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow, now: datetime
-) -> ExperimentSpec:
+def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec:
     """Choose again if the trial, which has ended, has shown something new. Returns the spec that holds from now on."""
+    experiment = locked.experiment
     if experiment.rule_choice is None or experiment.end_reason is not None or not shows_whole_training(trial):
         return spec
-    training = _learned(session, spec, trial, _training_in(experiment.rule_choice))
+    training = _learned(locked.session, spec, trial, _training_in(experiment.rule_choice))
     if training is None:
         return spec
-    after = _choose(session, experiment, spec, training, now)
+    after = _choose(locked, spec, training)
     if after.early_stopping != spec.early_stopping:
-        rebuild_milestones(session, experiment, after, now)
+        rebuild_milestones(locked, after)
     return after
 
 
-def choose_after_change(
-    session: Session, experiment: ExperimentRow, before: ExperimentSpec, after: ExperimentSpec, now: datetime
-) -> ExperimentSpec:
+def choose_after_change(locked: LockedExperiment, before: ExperimentSpec, after: ExperimentSpec) -> ExperimentSpec:
     """Choose again for changed limits, or for a user who hands the choice back with `rule: auto`.
 
     A user's own rule, or another option of a chosen one, ends the service's choice. The caller rebuilds the milestones
     for the spec that is returned.
     """
+    session, experiment = locked.session, locked.experiment
     if isinstance(after.early_stopping, Auto) and before.early_stopping != after.early_stopping:
         trial = longest_whole_trial(session, experiment.id)
-        return _choose(
-            session, experiment, after, None if trial is None else _learned(session, after, trial, None), now
-        )
+        return _choose(locked, after, None if trial is None else _learned(session, after, trial, None))
     if before.early_stopping != after.early_stopping:
         experiment.rule_choice = None
     if experiment.rule_choice is not None:
         known = _training_in(experiment.rule_choice)
         training = None if known is None else _counted(session, experiment.id, after, known)
-        after = _choose(session, experiment, after, training, now)
+        after = _choose(locked, after, training)
     elif _sampler_of(before) != _sampler_of(after):
-        announce(session, experiment, after, now)
+        announce(locked, after)
     return after
 
 
-def announce(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> None:
+def announce(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     """Say what the service has chosen and why, if it was to choose anything."""
-    choice, sampler = experiment.rule_choice, _sampler_of(spec)
+    choice, sampler = locked.experiment.rule_choice, _sampler_of(spec)
     if choice is None and sampler["why"] is None:
         return
     rule = {"options": spec.early_stopping.model_dump(mode="json"), "why": choice and choice["why"]}
     data = {"sampler": sampler, "early_stopping": rule, "training": choice and choice["training"]}
-    append_event(session, experiment, "experiment.search_chosen", data, at=now)
+    append_event(locked.session, locked.experiment, "experiment.search_chosen", data, at=locked.now)
 
 
 def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Training | None) -> Training | None:
@@ -89,10 +85,9 @@ def _counted(session: Session, experiment_id: str, spec: ExperimentSpec, trainin
     return with_ranks(session, experiment_id, training) if training.trial_count < _trials_needed(spec) else training
 
 
-def _choose(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, training: Training | None, now: datetime
-) -> ExperimentSpec:
-    """Store the choice for what is known now, with its events, under the experiment's lock."""
+def _choose(locked: LockedExperiment, spec: ExperimentSpec, training: Training | None) -> ExperimentSpec:
+    """Store the choice for what is known now, with its events."""
+    experiment = locked.experiment
     chosen = choose_rule(spec.problem, training, is_settled=_stops_trials(spec))
     stored = stored_choice(chosen, training)
     if stored == experiment.rule_choice and chosen.rule == spec.early_stopping:
@@ -100,9 +95,9 @@ def _choose(
     known = spec.early_stopping, experiment.rule_choice and experiment.rule_choice["why"]
     after = with_rule(spec, chosen.rule)
     experiment.rule_choice = stored
-    store_spec(session, experiment, spec, after, now)
+    store_spec(locked, spec, after)
     if (chosen.rule, chosen.reason) != known or _sampler_of(after) != _sampler_of(spec):
-        announce(session, experiment, after, now)
+        announce(locked, after)
     return after
 
 

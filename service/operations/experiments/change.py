@@ -1,9 +1,6 @@
 """A user changes the spec of an experiment."""
 
-from datetime import datetime
 from typing import Any
-
-from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
 from service.operations.early_stopping.rule_change import RecordedMilestones, rebuild_milestones, recorded_milestones
@@ -21,6 +18,7 @@ from service.operations.experiments.revival import (
     revive_search,
     target_reached,
 )
+from service.operations.locked_experiment import LockedExperiment, lock_named
 from service.operations.rule_failures import refused_failures
 from service.operations.spec_changes import store_spec
 from service.runtime.caches.experiment_caches import spec_of
@@ -28,8 +26,7 @@ from service.runtime.context import Context
 from service.specification.merge_patch import Difference, changed_spec
 from service.specification.models import ExperimentSpec
 from service.store.experiments import has_ended_search
-from service.store.lookup import experiment_named, locked_experiment
-from service.store.sql.database import database_now
+from service.store.lookup import experiment_named
 from service.store.tables import ExperimentRow
 
 
@@ -46,41 +43,37 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
     with refused_failures(after.early_stopping):
         milestones = recorded_milestones(context.database, name_or_id, seen, after)
         with context.database.write() as session:
-            experiment = locked_experiment(session, name_or_id)
+            locked = lock_named(session, name_or_id)
+            experiment = locked.experiment
             if experiment.ended_at is None:
                 check_not_ended(experiment, _changeable_after_its_end(experiment))
             before = spec_of(experiment)
             if before != seen:
                 after = changed_spec(before, patch)
             if after != before:
-                _apply(session, experiment, before, after, database_now(session), milestones)
+                _apply(locked, before, after, milestones)
     context.notify_all()
     return experiment
 
 
 def _apply(
-    session: Session,
-    experiment: ExperimentRow,
-    before: ExperimentSpec,
-    after: ExperimentSpec,
-    now: datetime,
-    milestones: RecordedMilestones | None,
+    locked: LockedExperiment, before: ExperimentSpec, after: ExperimentSpec, milestones: RecordedMilestones | None
 ) -> None:
-    changes = store_spec(session, experiment, before, after, now)
+    experiment, changes = locked.experiment, store_spec(locked, before, after)
     experiment.tags, experiment.priority = dict(after.tags), after.priority
     if not _fields(changes) <= AFTER_THE_END:
-        after = choose_after_change(session, experiment, before, after, now)
+        after = choose_after_change(locked, before, after)
     if after.early_stopping != before.early_stopping:
-        rebuild_milestones(session, experiment, after, now, milestones)
+        rebuild_milestones(locked, after, milestones)
     if experiment.ended_at is None:
         is_moved = has_ended_search(experiment) and is_limit_moved(experiment, before, after, changes)
-        if after.objectives != before.objectives and (reached := target_reached(session, experiment, after)):
-            begin_ending(session, experiment, EndReason.TARGET_REACHED, now, reached)
+        if after.objectives != before.objectives and (reached := target_reached(locked, after)):
+            begin_ending(locked, EndReason.TARGET_REACHED, reached)
         if is_moved:
-            revive_search(session, experiment, before, after, now)
-        advance_experiment(session, experiment, after, now)
+            revive_search(locked, before, after)
+        advance_experiment(locked, after)
     elif not _fields(changes) <= changeable_after_end(experiment):
-        revive_by_change(session, experiment, before, after, changes, now)
+        revive_by_change(locked, before, after, changes)
 
 
 def _changeable_after_its_end(experiment: ExperimentRow) -> str:

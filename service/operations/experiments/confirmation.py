@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-
-from sqlalchemy.orm import Session
 
 from search.analysis.confirmation import Confirmed, verdict_of
 from service.domain.statuses import TrialStatus
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import create_trial, revive_trial
 from service.specification.models import ExperimentSpec
 from service.specification.spec_parts import ConfirmSpec
@@ -35,13 +33,14 @@ class DueConfirmations:
         return bool(self.new or self.stopped)
 
 
-def due_confirmations(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> DueConfirmations:
+def due_confirmations(locked: LockedExperiment, spec: ExperimentSpec) -> DueConfirmations:
     """As many as `limits.max_trials` allows.
 
     The seeds take turns, so that an early end leaves each configuration about as many.
     """
     if spec.confirm is None:
         return DueConfirmations([], [], [])
+    session, experiment = locked.session, locked.experiment
     chosen = best_configurations(session, experiment, spec.space, spec.confirm.top)
     known = {(one.confirms, one.seed): one for one in confirmations_of(session, [experiment.id])}
     wanted = [(trial, seed) for seed in confirmation_seeds(experiment, spec.confirm) for trial in chosen]
@@ -51,19 +50,19 @@ def due_confirmations(session: Session, experiment: ExperimentRow, spec: Experim
     return DueConfirmations(chosen, new[:room], [one for one in stopped if was_stopped_by_end(one)])
 
 
-def begin_confirmation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> bool:
+def begin_confirmation(locked: LockedExperiment, spec: ExperimentSpec) -> bool:
     """Queue the confirmations that are due. False if there are none.
 
     A function of the stored trials, and so complete after any crash.
     """
-    due = due_confirmations(session, experiment, spec)
+    due = due_confirmations(locked, spec)
     if due.any_left:
-        _announce(session, experiment, spec, due, now)
+        _announce(locked, spec, due)
     for one in due.stopped:
-        revive_trial(session, experiment, one, TrialStatus.QUEUED, reason=RUNS_AGAIN, at=now)
+        revive_trial(locked, one, TrialStatus.QUEUED, reason=RUNS_AGAIN)
     for trial, seed in due.new:
         params = dict(trial.params)
-        create_trial(session, experiment, params, "confirm", now, source="confirmation", confirms=trial, seed=seed)
+        create_trial(locked, params, "confirm", source="confirmation", confirms=trial, seed=seed)
     return due.any_left
 
 
@@ -73,31 +72,30 @@ def confirmation_seeds(experiment: ExperimentRow, confirm: ConfirmSpec) -> Seque
     return range(first + 1, first + 1 + confirm.seeds)
 
 
-def end_confirmation(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+def end_confirmation(locked: LockedExperiment) -> None:
     """Say what the confirmations have shown, when an experiment ends that has some."""
+    session, experiment = locked.session, locked.experiment
     confirmations = confirmations_of(session, [experiment.id]) if experiment.spec.get("confirm") else []
     if not confirmations:
         return
     rank = ranking(experiment, confirmed_trials(session, [experiment.id]), confirmations)
     verdict = verdict_of(rank, lead_of(experiment, rank))
     data = {"verdict": verdict, "ranking": [_figures(one) for one in rank]}
-    append_event(session, experiment, "experiment.confirmed", data, at=now)
+    append_event(session, experiment, "experiment.confirmed", data, at=locked.now)
 
 
-def _announce(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, due: DueConfirmations, now: datetime
-) -> None:
+def _announce(locked: LockedExperiment, spec: ExperimentSpec, due: DueConfirmations) -> None:
     seeds = sorted({seed for _, seed in due.new} | {one.seed or 0 for one in due.stopped})
     numbers = {trial.number for trial, _ in due.new} | {one.confirms for one in due.stopped}
     which = ", ".join(f"trial {trial.number} ({trial.value:g})" for trial in due.chosen if trial.number in numbers)
     best = f"its best trials by {spec.objective.metric}"
     data = {
-        "reason": f"the search has ended ({experiment.end_reason}); {best} run again with other seeds: {which}",
+        "reason": f"the search has ended ({locked.experiment.end_reason}); {best} run again with other seeds: {which}",
         "chosen": [{"number": trial.number, "id": trial.id, "value": trial.value} for trial in due.chosen],
         "seeds": seeds,
         "count": len(due.new) + len(due.stopped),
     }
-    append_event(session, experiment, "experiment.confirming", data, at=now)
+    append_event(locked.session, locked.experiment, "experiment.confirming", data, at=locked.now)
 
 
 def _figures(one: Confirmed) -> dict[str, object]:

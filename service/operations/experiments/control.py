@@ -2,11 +2,9 @@
 
 import shutil
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
@@ -21,12 +19,13 @@ from service.operations.experiments.experiment_end import (
     how_to_follow,
 )
 from service.operations.experiments.revival import take_back_stop
+from service.operations.locked_experiment import LockedExperiment, lock_named
 from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.experiments import may_run_trials
 from service.store.lookup import locked_experiment
-from service.store.sql.database import database_now, lift_statement_timeout
+from service.store.sql.database import lift_statement_timeout
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.trials import trials_with
 
@@ -85,21 +84,20 @@ def _too_early_to_delete(experiment: ExperimentRow) -> WrongState:
     return WrongState(f"experiment {experiment.name} {what}", experiment_status=experiment.status, allowed=allowed)
 
 
-def _locked(
-    context: Context, name_or_id: str, change: Callable[[Session, ExperimentRow, datetime], None]
-) -> ExperimentRow:
+def _locked(context: Context, name_or_id: str, change: Callable[[LockedExperiment], None]) -> ExperimentRow:
     """Runs `change` under the experiment's lock, in one transaction."""
     with context.database.write() as session:
-        experiment = locked_experiment(session, name_or_id)
-        change(session, experiment, database_now(session))
+        locked = lock_named(session, name_or_id)
+        change(locked)
     context.notify_all()
-    return experiment
+    return locked.experiment
 
 
-def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: ExperimentStatus) -> None:
+def _move(locked: LockedExperiment, *, to: ExperimentStatus) -> None:
+    experiment = locked.experiment
     if experiment.status in LIVE_EXPERIMENT:
         check_not_ended(experiment, "starts no more trials")
-    if experiment.status != to and not move_experiment(session, experiment, to, reason=None, at=now):
+    if experiment.status != to and not move_experiment(locked, to, reason=None):
         ended = f"experiment {experiment.name} is {experiment.status}"
         if can_be_undone(experiment):
             message = f"{ended} ({experiment.end_reason}); to continue it, {how_to_continue(experiment)}"
@@ -112,23 +110,23 @@ def _move(session: Session, experiment: ExperimentRow, now: datetime, *, to: Exp
         )
 
 
-def _resume(session: Session, experiment: ExperimentRow, now: datetime) -> None:
-    if experiment.ended_at is not None and experiment.end_reason == EndReason.USER:
-        take_back_stop(session, experiment, now)
+def _resume(locked: LockedExperiment) -> None:
+    if locked.experiment.ended_at is not None and locked.experiment.end_reason == EndReason.USER:
+        take_back_stop(locked)
     else:
-        _move(session, experiment, now, to=ExperimentStatus.RUNNING)
+        _move(locked, to=ExperimentStatus.RUNNING)
 
 
-def _stop(session: Session, experiment: ExperimentRow, now: datetime, *, detail: str) -> None:
-    if experiment.status in LIVE_EXPERIMENT:
-        begin_ending(session, experiment, EndReason.USER, now, detail)
-        advance_experiment(session, experiment, spec_of(experiment), now)
+def _stop(locked: LockedExperiment, *, detail: str) -> None:
+    if locked.experiment.status in LIVE_EXPERIMENT:
+        begin_ending(locked, EndReason.USER, detail)
+        advance_experiment(locked, spec_of(locked.experiment))
 
 
-def _cancel(session: Session, experiment: ExperimentRow, now: datetime) -> None:
-    if experiment.status not in LIVE_EXPERIMENT:
+def _cancel(locked: LockedExperiment) -> None:
+    if locked.experiment.status not in LIVE_EXPERIMENT:
         return
-    for trial in trials_with(session, experiment.id, TrialStatus.RUNNING):
+    for trial in trials_with(locked.session, locked.experiment.id, TrialStatus.RUNNING):
         request_stop(trial, StopCause.EXPERIMENT_ENDED, "the experiment ends: a user cancelled it")
         trial.killed = True
-    _stop(session, experiment, now, detail="a user cancelled it")
+    _stop(locked, detail="a user cancelled it")

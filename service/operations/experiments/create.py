@@ -13,6 +13,7 @@ from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken
 from service.operations.early_stopping.rule_choice import announce, stored_choice
 from service.operations.experiments.warm_start import WarmStart, gather_warm_start, store_warm_start
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.packages.storage import unknown_package
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import cache_spec
@@ -88,11 +89,12 @@ def _insert(
         session.add(experiment)
         session.flush()
         append_event(session, experiment, "experiment.created", {"name": spec.name, "spec": experiment.spec}, at=now)
-        announce(session, experiment, spec, now)
+        locked = LockedExperiment(session, experiment, now)  # a new row, which no other transaction sees
+        announce(locked, spec)
         if warm_start is not None:
-            store_warm_start(session, experiment, warm_start, now)
+            store_warm_start(locked, warm_start)
         for params in spec.enqueue:
-            create_trial(session, experiment, dict(params), "enqueue", now, source="user")
+            create_trial(locked, dict(params), "enqueue", source="user")
         return experiment
 
 

@@ -1,10 +1,8 @@
 """Whether an experiment has reached its end, and why, with a sentence for the user."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from sqlalchemy import ColumnElement, or_
-from sqlalchemy.orm import Session
 
 from search.numbers_in_messages import counted
 from service.domain.end_conditions import Limits, Progress, reason_to_end
@@ -14,9 +12,10 @@ from service.domain.repeated_failure import FAILURES_TO_GIVE_UP, RepeatedFailure
 from service.domain.retry_policy import never_started
 from service.domain.statuses import TrialStatus
 from service.operations.experiments.gpu_hours import gpu_hours
+from service.operations.locked_experiment import LockedExperiment
 from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures, living_attempts
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import TrialRow
 from service.store.trials.confirmations import confirmations_of
 from service.store.trials.ended_trials import best_end_before, have_run_to_their_ends, newest_ends
 from service.store.trials.trials import (
@@ -40,10 +39,10 @@ class ReachedEnd:
     detail: str | None
 
 
-def find_end(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> ReachedEnd | None:
+def find_end(locked: LockedExperiment, spec: ExperimentSpec) -> ReachedEnd | None:
     """Why no further trial should start; None while the experiment has more to do."""
-    progress = _progress(session, experiment, spec, now)
-    confirmation_count = experiment.trial_count - progress.created
+    progress = _progress(locked, spec)
+    confirmation_count = locked.experiment.trial_count - progress.created
     limits = Limits(
         max_trials=spec.max_search_trials - confirmation_count,
         max_seconds=spec.limits.max_seconds,
@@ -63,10 +62,10 @@ def find_end(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, 
             held = f"the trials had held GPUs for {progress.gpu_hours:.4g} hours"
             return ReachedEnd(reason, f"{held} (limits.max_gpu_hours is {limit:g})")
         case None:
-            stagnation = _stagnation(session, experiment, spec)
+            stagnation = _stagnation(locked, spec)
             return ReachedEnd(EndReason.NO_IMPROVEMENT, stagnation) if stagnation else None
         case _:
-            return ReachedEnd(reason, _failure_detail(session, experiment, spec, reason, progress))
+            return ReachedEnd(reason, _failure_detail(locked, spec, reason, progress))
 
 
 def _ended_trials(spec: ExperimentSpec, count: int) -> str:
@@ -78,15 +77,16 @@ def _ended_trials(spec: ExperimentSpec, count: int) -> str:
     return f"{trials} of the search {have} ended ({limit}, {kept})"
 
 
-def _progress(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> Progress:
+def _progress(locked: LockedExperiment, spec: ExperimentSpec) -> Progress:
     """Of the search: without confirmations. Counts only live and failed trials: the others may be thousands."""
+    session, experiment = locked.session, locked.experiment
     confirmations = confirmations_of(session, [experiment.id]) if experiment.spec.get("confirm") else []
     counts = counts_by_status(session, experiment.id, _COUNTED)
     for one in confirmations:
         if one.status in counts:
             counts[one.status] -= 1
     failed = counts[TrialStatus.FAILED]
-    failures = _first_failures(session, experiment) if failed else {}
+    failures = _first_failures(locked) if failed else {}
     return Progress(
         created=experiment.trial_count - len(confirmations),
         queued=counts[TrialStatus.QUEUED],
@@ -97,28 +97,31 @@ def _progress(session: Session, experiment: ExperimentRow, spec: ExperimentSpec,
         any_outlasts=bool(failures) and any_running_with_reports(session, experiment.id, max(failures)),
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
         repeated_failure=repeated_failure([*failures.values()]),
-        elapsed_seconds=(now - experiment.created_at).total_seconds(),
-        gpu_hours=_gpu_hours(session, experiment, spec, now),
+        elapsed_seconds=(locked.now - experiment.created_at).total_seconds(),
+        gpu_hours=_gpu_hours(locked, spec),
         is_space_exhausted=experiment.end_reason == EndReason.SPACE_EXHAUSTED,
     )
 
 
-def _gpu_hours(session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime) -> float:
+def _gpu_hours(locked: LockedExperiment, spec: ExperimentSpec) -> float:
     if spec.limits.max_gpu_hours is None:
         return 0.0
-    return gpu_hours(experiment, spec, living_attempts(session, [experiment.id]), now)
+    living = living_attempts(locked.session, [locked.experiment.id])
+    return gpu_hours(locked.experiment, spec, living, locked.now)
 
 
 def _have_succeeded() -> ColumnElement[bool]:
     return or_(have_run_to_their_ends(), TrialRow.status.in_((TrialStatus.PRUNED, TrialStatus.PAUSED)))
 
 
-def _first_failures(session: Session, experiment: ExperimentRow) -> dict[int, Failure]:
+def _first_failures(locked: LockedExperiment) -> dict[int, Failure]:
     """By trial number. Other failures than these kinds may depend on a trial's params alone."""
-    return first_failures(session, experiment.id, FAILURES_TO_GIVE_UP, max(FAILURES_TO_GIVE_UP.values()))
+    most = max(FAILURES_TO_GIVE_UP.values())
+    return first_failures(locked.session, locked.experiment.id, FAILURES_TO_GIVE_UP, most)
 
 
-def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
+def _stagnation(locked: LockedExperiment, spec: ExperimentSpec) -> str | None:
+    session, experiment = locked.session, locked.experiment
     limit, objective, constrained = spec.limits.no_improvement, spec.objective, bool(spec.constraints)
     if limit is None:
         return None
@@ -133,7 +136,7 @@ def _stagnation(session: Session, experiment: ExperimentRow, spec: ExperimentSpe
 
 
 def _failure_detail(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, reason: EndReason, progress: Progress
+    locked: LockedExperiment, spec: ExperimentSpec, reason: EndReason, progress: Progress
 ) -> str | None:
     common, limit = progress.repeated_failure, _limit_of_failures(spec, progress)
     if reason is EndReason.CANNOT_START:
@@ -143,7 +146,7 @@ def _failure_detail(
             f"no worker of {_trials(common)} ever ran, in any attempt: {common.first.message}. If the nodes are "
             "healthy, check `trainer.env` and how much memory a worker may use"
         )
-    failed = trials_with(session, experiment.id, TrialStatus.FAILED)
+    failed = trials_with(locked.session, locked.experiment.id, TrialStatus.FAILED)
     if common is not None and 1 < common.count == len(failed):
         return f"{_trials(common)} failed in the same way{limit}: {common.first.message}"
     return f"{counted(len(failed), 'trial')} failed{limit}; the last: {failed[-1].reason}" if failed else None

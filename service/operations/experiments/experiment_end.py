@@ -1,9 +1,6 @@
 """How an experiment ends: it gets a reason, its last running trials leave, then it gets its final status."""
 
 from collections.abc import Collection
-from datetime import datetime
-
-from sqlalchemy.orm import Session
 
 from service.domain.end_reasons import (
     CONFIRMED_ENDS,
@@ -19,6 +16,7 @@ from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import end_paused, release
 from service.operations.experiments.confirmation import begin_confirmation, end_confirmation
 from service.operations.experiments.end_check import find_end
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import move_experiment, move_trial, request_stop
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
@@ -27,49 +25,44 @@ from service.store.tables import ExperimentRow
 from service.store.trials.trials import any_with, trials_with
 
 
-def advance_experiment(
-    session: Session,
-    experiment: ExperimentRow,
-    spec: ExperimentSpec,
-    now: datetime,
-    reached: Collection[int] | None = None,
-) -> None:
+def advance_experiment(locked: LockedExperiment, spec: ExperimentSpec, reached: Collection[int] | None = None) -> None:
     """Resumes paused trials, begins the experiment's end or completes it, as its trials' state demands.
 
-    Callers run it after every change that may have this effect, under the experiment's lock. `reached` are the
-    milestones at which trials have just paused; None checks all milestones.
+    Callers run it after every change that may have this effect. `reached` are the milestones at which trials have just
+    paused; None checks all milestones.
     """
+    session, experiment = locked.session, locked.experiment
     if experiment.status not in LIVE_EXPERIMENT:
         return
     if may_run_trials(experiment):
-        _resume_or_begin_ending(session, experiment, spec, now, reached)
+        _resume_or_begin_ending(locked, spec, reached)
     if experiment.end_reason and not any_with(session, experiment.id, TrialStatus.QUEUED, TrialStatus.RUNNING):
         reason = EndReason(experiment.end_reason)
-        end_paused(session, experiment, reason, now)
-        if has_ended_search(experiment) and begin_confirmation(session, experiment, spec, now):
+        end_paused(locked, reason)
+        if has_ended_search(experiment) and begin_confirmation(locked, spec):
             return
-        end_confirmation(session, experiment, now)
-        move_experiment(session, experiment, STATUS_AFTER_END[reason], reason=reason, at=now)
+        end_confirmation(locked)
+        move_experiment(locked, STATUS_AFTER_END[reason], reason=reason)
 
 
-def begin_ending(
-    session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime, detail: str | None = None
-) -> None:
+def begin_ending(locked: LockedExperiment, reason: EndReason, detail: str | None = None) -> None:
     """Records why the experiment ends, so that it creates no new trials.
 
     Unless the reason is in ENDS_THAT_LET_TRIALS_RUN, queued and paused trials end now and running ones are asked to
     stop; confirmations only if the reason ends these, too. A reason that ends the search has no effect when it has
     ended and its winners are confirmed.
     """
+    experiment = locked.experiment
     if not may_run_trials(experiment) or experiment.end_reason == reason:
         return
     if has_ended_search(experiment) and reason in CONFIRMED_ENDS:
         return
     experiment.end_reason = reason
     experiment.end_detail = detail
-    append_event(session, experiment, "experiment.ending", {"reason": reason, "detail": detail}, at=now)
+    data = {"reason": reason, "detail": detail}
+    append_event(locked.session, experiment, "experiment.ending", data, at=locked.now)
     if reason not in ENDS_THAT_LET_TRIALS_RUN:
-        _dismiss_trials(session, experiment, reason, now)
+        _dismiss_trials(locked, reason)
 
 
 def can_be_undone(experiment: ExperimentRow) -> bool:
@@ -104,22 +97,17 @@ def check_not_ended(experiment: ExperimentRow, refusal: str) -> None:
     )
 
 
-def _resume_or_begin_ending(
-    session: Session,
-    experiment: ExperimentRow,
-    spec: ExperimentSpec,
-    now: datetime,
-    reached: Collection[int] | None,
-) -> None:
+def _resume_or_begin_ending(locked: LockedExperiment, spec: ExperimentSpec, reached: Collection[int] | None) -> None:
     """A paused trial that can be resumed keeps an experiment from ending because all of its trials have run."""
-    end = find_end(session, experiment, spec, now)
+    end = find_end(locked, spec)
     may_resume = end is None or end.reason is EndReason.MAX_TRIALS
-    if (may_resume and release(Decider(session, experiment, spec, now), reached)) or end is None:
+    if (may_resume and release(Decider.of(locked, spec), reached)) or end is None:
         return
-    begin_ending(session, experiment, end.reason, now, end.detail)
+    begin_ending(locked, end.reason, end.detail)
 
 
-def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReason, now: datetime) -> None:
+def _dismiss_trials(locked: LockedExperiment, reason: EndReason) -> None:
+    session, experiment = locked.session, locked.experiment
     why = experiment.end_detail or reason
     spares_confirmations = has_ended_search(experiment)
     queued, running = (
@@ -128,7 +116,7 @@ def _dismiss_trials(session: Session, experiment: ExperimentRow, reason: EndReas
     )
     for trial in queued:
         trial.stop_cause = StopCause.EXPERIMENT_ENDED
-        move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {why}", at=now)
-    end_paused(session, experiment, reason, now)
+        move_trial(locked, trial, TrialStatus.STOPPED, reason=f"the experiment ended: {why}")
+    end_paused(locked, reason)
     for trial in running:
         request_stop(trial, StopCause.EXPERIMENT_ENDED, f"the experiment ends: {why}")

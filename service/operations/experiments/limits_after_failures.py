@@ -1,33 +1,29 @@
 """Which limits let an experiment continue that has ended because of its failures."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
-
-from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
 from service.operations.experiments.end_check import find_end
+from service.operations.locked_experiment import LockedExperiment
 from service.specification.merge_patch import changed_spec
 from service.specification.models import ExperimentSpec
-from service.store.tables import ExperimentRow
 from service.store.trials.trials import counts_by_status
 
 Patch = dict[str, dict[str, Any]]
 
 
-def limits_after_failures(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime
-) -> str | None:
+def limits_after_failures(locked: LockedExperiment, spec: ExperimentSpec) -> str | None:
     """The least change of the spec with which the experiment would run on, in words; None if no limit helps."""
-    for patch in _candidates(session, experiment, spec):
-        if find_end(session, experiment, changed_spec(spec, patch), now) is None:
+    for patch in _candidates(locked, spec):
+        if find_end(locked, changed_spec(spec, patch)) is None:
             fields = [(f"{part}.{name}", value) for part, limits in patch.items() for name, value in limits.items()]
             return " and ".join(f"{field} to at least {value}" for field, value in fields)
     return None
 
 
-def _candidates(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> Iterator[Patch]:
+def _candidates(locked: LockedExperiment, spec: ExperimentSpec) -> Iterator[Patch]:
+    session, experiment = locked.session, locked.experiment
     failed = counts_by_status(session, experiment.id, (TrialStatus.FAILED,))[TrialStatus.FAILED]
     kept = spec.confirm.trial_count if spec.confirm else 0
     more_trials: Patch = {"limits": {"max_trials": max(spec.limits.max_trials, experiment.trial_count + kept + 1)}}

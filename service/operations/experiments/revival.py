@@ -1,9 +1,6 @@
 """An experiment that has ended runs again: a user raises the limit that ended it, or takes back a stop."""
 
 from dataclasses import dataclass
-from datetime import datetime
-
-from sqlalchemy.orm import Session
 
 from search.early_stopping.plugin_rules import traits_of
 from service.domain.end_reasons import CONFIRMED_ENDS, EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
@@ -18,6 +15,7 @@ from service.operations.experiments.experiment_end import (
     how_to_follow,
 )
 from service.operations.experiments.limits_after_failures import limits_after_failures
+from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import revive_experiment, revive_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.targets_and_constraints import targets_reached
@@ -55,74 +53,66 @@ class EndsAgain:
     why: str
 
 
-def take_back_stop(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+def take_back_stop(locked: LockedExperiment) -> None:
     """Let an experiment continue that a user has stopped or cancelled.
 
     Raises WrongState if it would end again immediately. Its limits may be changed before.
     """
-    spec = spec_of(experiment)
-    remaining = _why_it_would_end(session, experiment, spec, spec, now)
-    _revive(session, experiment, spec, now, remaining)
-    advance_experiment(session, experiment, spec, now)
+    spec = spec_of(locked.experiment)
+    remaining = _why_it_would_end(locked, spec, spec)
+    _revive(locked, spec, remaining)
+    advance_experiment(locked, spec)
 
 
 def revive_by_change(
-    session: Session,
-    experiment: ExperimentRow,
-    before: ExperimentSpec,
-    spec: ExperimentSpec,
-    changes: list[Difference],
-    now: datetime,
+    locked: LockedExperiment, before: ExperimentSpec, spec: ExperimentSpec, changes: list[Difference]
 ) -> None:
     """Raises WrongState unless the change lifts the reason why the experiment ended and gives no other."""
+    experiment = locked.experiment
     if experiment.end_reason == EndReason.USER:
         raise _refusal(experiment, f"; to change another field than these, first {how_to_continue(experiment)}")
     if experiment.end_reason not in EXPERIMENT_REVIVALS:
         raise _refusal(experiment, f", which is final; {how_to_follow(experiment)}")
-    remaining = _why_it_would_end(session, experiment, before, spec, now)
+    remaining = _why_it_would_end(locked, before, spec)
     is_moved = is_limit_moved(experiment, before, spec, changes)
     if not is_moved and (remaining is None or remaining.reason != experiment.end_reason):
         raise _refusal(experiment, f"; to continue it, change {REVIVED_BY[EndReason(experiment.end_reason)]}")
     if remaining is not None and not is_moved:
         raise _refused_as_over(experiment, remaining)
-    _revive(session, experiment, spec, now, remaining)
+    _revive(locked, spec, remaining)
 
 
-def _revive(
-    session: Session, experiment: ExperimentRow, spec: ExperimentSpec, now: datetime, remaining: EndsAgain | None
-) -> None:
+def _revive(locked: LockedExperiment, spec: ExperimentSpec, remaining: EndsAgain | None) -> None:
     """Let an ended experiment go on with its search, or else with its winners' confirmations. Raises WrongState."""
-    if remaining is None or _any_trial_was_stopped(session, experiment, remaining):
-        _revive_trials(session, experiment, now)
-    elif remaining.reason in CONFIRMED_ENDS and due_confirmations(session, experiment, spec).any_left:
-        revive_experiment(session, experiment, at=now)
-        begin_ending(session, experiment, remaining.reason, now, remaining.detail)
-        advance_experiment(session, experiment, spec, now)
+    if remaining is None or _any_trial_was_stopped(locked, remaining):
+        _revive_trials(locked)
+    elif remaining.reason in CONFIRMED_ENDS and due_confirmations(locked, spec).any_left:
+        revive_experiment(locked)
+        begin_ending(locked, remaining.reason, remaining.detail)
+        advance_experiment(locked, spec)
     else:
-        raise _refused_as_over(experiment, remaining)
+        raise _refused_as_over(locked.experiment, remaining)
 
 
-def revive_search(
-    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
-) -> None:
+def revive_search(locked: LockedExperiment, before: ExperimentSpec, spec: ExperimentSpec) -> None:
     """Raises WrongState if the search would end again, and no more of its winners' confirmations may run either."""
-    remaining = _why_it_would_end(session, experiment, before, spec, now)
+    remaining = _why_it_would_end(locked, before, spec)
     if remaining is None:
-        _revive_trials(session, experiment, now)
-    elif not _lets_confirmations_run(session, experiment, spec):
-        raise _refused_as_over(experiment, remaining)
+        _revive_trials(locked)
+    elif not _lets_confirmations_run(locked, spec):
+        raise _refused_as_over(locked.experiment, remaining)
 
 
-def _any_trial_was_stopped(session: Session, experiment: ExperimentRow, remaining: EndsAgain) -> bool:
+def _any_trial_was_stopped(locked: LockedExperiment, remaining: EndsAgain) -> bool:
     """Whether only new trials have no room, and there are others that the end of the experiment had stopped."""
-    return remaining.reason is EndReason.MAX_TRIALS and bool(stopped_by_end(session, experiment.id))
+    return remaining.reason is EndReason.MAX_TRIALS and bool(stopped_by_end(locked.session, locked.experiment.id))
 
 
-def _revive_trials(session: Session, experiment: ExperimentRow, now: datetime) -> None:
+def _revive_trials(locked: LockedExperiment) -> None:
     """Trials that the experiment's end had stopped go on, too. Confirmations do when the search has ended again."""
-    revive_experiment(session, experiment, at=now)
-    for trial in stopped_by_end(session, experiment.id):
-        revive_trial(session, experiment, trial, TrialStatus.QUEUED, reason=RUNS_AGAIN, at=now)
+    revive_experiment(locked)
+    for trial in stopped_by_end(locked.session, locked.experiment.id):
+        revive_trial(locked, trial, TrialStatus.QUEUED, reason=RUNS_AGAIN)
 
 
 def _refused_as_over(experiment: ExperimentRow, remaining: EndsAgain) -> WrongState:
@@ -155,24 +145,22 @@ def _changes_what_ended_it(experiment: ExperimentRow, changes: list[Difference])
     return any(one.field.startswith(fields) for one in changes)
 
 
-def _lets_confirmations_run(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> bool:
+def _lets_confirmations_run(locked: LockedExperiment, spec: ExperimentSpec) -> bool:
     """Whether `max_trials`, which was too low for all confirmations of the winners, now has room for more of them."""
     if spec.confirm is None:
         return False
-    are_missing = len(confirmations_of(session, [experiment.id])) < spec.confirm.trial_count
-    return are_missing and spec.limits.max_trials > experiment.trial_count
+    known = confirmations_of(locked.session, [locked.experiment.id])
+    return len(known) < spec.confirm.trial_count and spec.limits.max_trials > locked.experiment.trial_count
 
 
-def _why_it_would_end(
-    session: Session, experiment: ExperimentRow, before: ExperimentSpec, spec: ExperimentSpec, now: datetime
-) -> EndsAgain | None:
+def _why_it_would_end(locked: LockedExperiment, before: ExperimentSpec, spec: ExperimentSpec) -> EndsAgain | None:
     """Why the search would end again immediately; None if it can continue.
 
     A reason that lets no confirmations run either comes first.
     """
-    end = find_end(session, experiment, spec, now)
+    experiment, end = locked.experiment, find_end(locked, spec)
     only_search = end is None or end.reason in CONFIRMED_ENDS
-    if only_search and (reached := target_reached(session, experiment, spec)) is not None:
+    if only_search and (reached := target_reached(locked, spec)) is not None:
         also = _also(experiment, EndReason.TARGET_REACHED)
         why = f"{reached}; to continue it, change {REVIVED_BY[EndReason.TARGET_REACHED]}{also}"
         return EndsAgain(EndReason.TARGET_REACHED, reached, why)
@@ -183,9 +171,7 @@ def _why_it_would_end(
     if end.reason is EndReason.MAX_TRIALS and spec.confirm is not None:
         least = experiment.trial_count + spec.confirm.trial_count + 1
         advice = f"; to continue it, set limits.max_trials to at least {least} (confirmations count, too){also}"
-    if end.reason is EndReason.TOO_MANY_FAILURES and (
-        helpful := limits_after_failures(session, experiment, before, now)
-    ):
+    if end.reason is EndReason.TOO_MANY_FAILURES and (helpful := limits_after_failures(locked, before)):
         advice = f"; to continue it, set {helpful}{also}"
     return EndsAgain(end.reason, end.detail, f"{end.reason}: {end.detail}{advice}")
 
@@ -203,13 +189,13 @@ def changeable_after_end(experiment: ExperimentRow) -> set[str]:
     return AFTER_THE_END | LIMITS if experiment.end_reason == EndReason.USER else AFTER_THE_END
 
 
-def target_reached(session: Session, experiment: ExperimentRow, spec: ExperimentSpec) -> str | None:
+def target_reached(locked: LockedExperiment, spec: ExperimentSpec) -> str | None:
     if all(one.target is None for one in spec.objectives):
         return None
     # A paused trial that has lost is never the best, so it can reach no target either.
     with_paused = not traits_of(spec.early_stopping).paused_trials_lose
-    for trial in trials_with_values(session, experiment.id, with_paused=with_paused):
+    for trial in trials_with_values(locked.session, locked.experiment.id, with_paused=with_paused):
         sentence = targets_reached(spec, trial)
-        if sentence is not None and has_own_values(session, trial):
+        if sentence is not None and has_own_values(locked.session, trial):
             return f"trial {trial.number}: {sentence}"
     return None

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -12,6 +11,7 @@ from search.analysis.warm_start_trials import Source, to_json, warm_start
 from search.mistakes import Mistake, listed
 from search.study import Study
 from service.errors import Invalid
+from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.runtime.search_view.observations import observation_of
@@ -56,9 +56,10 @@ def gather_warm_start(context: Context, spec: ExperimentSpec) -> WarmStart | Non
     return WarmStart(to_json(observations), sources)
 
 
-def store_warm_start(session: Session, experiment: ExperimentRow, found: WarmStart, now: datetime) -> None:
+def store_warm_start(locked: LockedExperiment, found: WarmStart) -> None:
+    session, experiment = locked.session, locked.experiment
     session.add(WarmStartRow(experiment_id=experiment.id, observations=found.observations, sources=found.sources))
-    append_event(session, experiment, "experiment.warm_started", {"sources": found.sources}, at=now)
+    append_event(session, experiment, "experiment.warm_started", {"sources": found.sources}, at=locked.now)
 
 
 def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterator[Mistake]:

@@ -122,7 +122,7 @@ def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str
 
 def _judge(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> None:
     """Early stopping's decisions on the trial, and on paused ones that may continue now."""
-    decider = Decider(leased.session, leased.experiment, leased.spec, leased.now)
+    decider = Decider.of(leased, leased.spec)
     judged = decider.judge(leased.trial, step, metrics)
     if judged and traits_of(leased.spec.early_stopping).pauses and may_run_trials(leased.experiment):
         release(decider, judged)

@@ -104,7 +104,7 @@ def check_targets(leased: LeasedAttempt) -> None:
     if reached:
         request_stop(leased.trial, StopCause.TARGET_REACHED, reached)
         detail = f"trial {leased.trial.number}: {reached}"
-        begin_ending(leased.session, leased.experiment, EndReason.TARGET_REACHED, leased.now, detail)
+        begin_ending(leased, EndReason.TARGET_REACHED, detail)
 
 
 def compared_names(spec: ExperimentSpec) -> set[str]:

@@ -10,13 +10,13 @@ from search.space.space import Params
 from service.domain.end_reasons import EndReason
 from service.errors import Conflict, Invalid, WrongState
 from service.operations.experiments.experiment_end import check_not_ended, how_to_continue
+from service.operations.locked_experiment import lock_named
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.experiments import has_ended_search
-from service.store.lookup import experiment_named, locked_experiment
-from service.store.sql.database import database_now
+from service.store.lookup import experiment_named
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.confirmations import confirmations_of
 from service.store.trials.param_generations import first_params
@@ -36,7 +36,8 @@ def enqueue(
         seen = spec_of(experiment_named(session, name_or_id))
     mistakes = _mistakes_in(configurations, seen)  # before the transaction, because many configurations take long
     with context.database.write() as session:
-        experiment = locked_experiment(session, name_or_id)
+        locked = lock_named(session, name_or_id)
+        experiment = locked.experiment
         if key is not None and (earlier := _created_with(session, experiment, configurations, key)):
             return earlier
         spec = spec_of(experiment)
@@ -47,11 +48,7 @@ def enqueue(
         check_not_ended(experiment, "takes no more trials")
         _check_searching(session, experiment)
         _check_room(experiment, spec, len(configurations))
-        now = database_now(session)
-        trials = [
-            create_trial(session, experiment, dict(params), "enqueue", now, source="user", key=key)
-            for params in configurations
-        ]
+        trials = [create_trial(locked, dict(params), "enqueue", source="user", key=key) for params in configurations]
     context.notify_changed()
     return trials
 

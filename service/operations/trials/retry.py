@@ -1,17 +1,14 @@
 """A user retries a trial that failed or was stopped."""
 
-from sqlalchemy.orm import Session
-
 from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 from service.errors import WrongState
 from service.operations.early_stopping.decisions import Decider
 from service.operations.experiments.experiment_end import check_not_ended
+from service.operations.locked_experiment import LockedExperiment, lock_of_trial
 from service.operations.transitions import revive_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.store.lookup import locked_trial
-from service.store.sql.database import database_now
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
 
 _RETRYABLE = sorted(status for status, targets in TRIAL_REVIVALS.items() if TrialStatus.QUEUED in targets)
@@ -24,20 +21,20 @@ def retry_trial(context: Context, trial_id: str) -> TrialRow:
     experiment has ended.
     """
     with context.database.write() as session:
-        experiment, trial = locked_trial(session, trial_id)
-        check_not_ended(experiment, "retries none of its trials")
+        locked, trial = lock_of_trial(session, trial_id)
+        check_not_ended(locked.experiment, "retries none of its trials")
         if trial.status != TrialStatus.QUEUED:
-            _retry(session, experiment, trial)
+            _retry(locked, trial)
     context.notify_changed()
     return trial
 
 
-def _retry(session: Session, experiment: ExperimentRow, trial: TrialRow) -> None:
-    now, had_end = database_now(session), ran_to_its_end(trial)
-    if not revive_trial(session, experiment, trial, TrialStatus.QUEUED, reason="a user retried it", at=now):
+def _retry(locked: LockedExperiment, trial: TrialRow) -> None:
+    had_end = ran_to_its_end(trial)
+    if not revive_trial(locked, trial, TrialStatus.QUEUED, reason="a user retried it"):
         raise _not_retryable(trial)
     if had_end:
-        Decider(session, experiment, spec_of(experiment), now).withdraw_end(trial)
+        Decider.of(locked, spec_of(locked.experiment)).withdraw_end(trial)
 
 
 def _not_retryable(trial: TrialRow) -> WrongState:

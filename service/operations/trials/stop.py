@@ -2,11 +2,10 @@
 
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.experiments.experiment_end import advance_experiment
+from service.operations.locked_experiment import lock_of_trial
 from service.operations.transitions import move_trial, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.store.lookup import locked_trial
-from service.store.sql.database import database_now
 from service.store.tables import TrialRow
 
 _REASON = "a user stopped it"
@@ -18,12 +17,11 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
     Raises NotFound.
     """
     with context.database.write() as session:
-        experiment, trial = locked_trial(session, trial_id)
-        now = database_now(session)
+        locked, trial = lock_of_trial(session, trial_id)
         if trial.status in (TrialStatus.QUEUED, TrialStatus.PAUSED):
             trial.stop_cause = StopCause.USER
-            move_trial(session, experiment, trial, TrialStatus.STOPPED, reason=_REASON, at=now)
-            advance_experiment(session, experiment, spec_of(experiment), now)
+            move_trial(locked, trial, TrialStatus.STOPPED, reason=_REASON)
+            advance_experiment(locked, spec_of(locked.experiment))
         elif trial.status == TrialStatus.RUNNING:
             request_stop(trial, StopCause.USER, _REASON)
     context.holder_news.notify([trial_id])

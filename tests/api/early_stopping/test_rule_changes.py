@@ -8,10 +8,10 @@ from sqlalchemy import select
 
 from search.early_stopping import AT_END
 from service.operations.early_stopping.rule_change import rebuild_milestones, recorded_milestones
+from service.operations.locked_experiment import lock_named
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.events import EventOfKind, events_of_kinds
-from service.store.sql.database import database_now
-from service.store.tables import ExperimentRow, MilestoneRow
+from service.store.tables import MilestoneRow
 from tests.conftest import Api, Held
 
 pytestmark = pytest.mark.slow
@@ -60,8 +60,8 @@ def test_reports_that_come_while_the_history_is_read_count(service: Api, monkeyp
     found = milestones(service)
     assert {(number, milestone) for number, milestone, *_ in found} == {(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)}
     with service.app.state.context.database.write() as session:
-        experiment = session.scalars(select(ExperimentRow).where(ExperimentRow.name == name)).one()
-        rebuild_milestones(session, experiment, spec_of(experiment), database_now(session))
+        locked = lock_named(session, name)
+        rebuild_milestones(locked, spec_of(locked.experiment))
     assert milestones(service) == found
 
 

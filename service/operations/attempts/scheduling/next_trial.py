@@ -5,7 +5,7 @@ A proposal is computed outside of a transaction. The transaction that uses it ch
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import chain
 
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -20,13 +20,12 @@ from service.operations.attempts.scheduling.assignment import AttemptEnded, Clai
 from service.operations.attempts.scheduling.line import read_line
 from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
+from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
-from service.store.experiments import lock_experiment
-from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import resume_point
 from service.store.trials.trials import any_changed_after, counts_by_status, next_queued
@@ -80,23 +79,23 @@ def assign(
 
 def try_assign(
     context: Context,
-    session: Session,
-    experiment: ExperimentRow,
+    locked: LockedExperiment,
     claimant: Claimant,
     proposal: Proposal | None = None,
     *,
     computed_ahead: bool = False,
 ) -> AssignResult:
-    """Start an attempt in this transaction, which holds the experiment's lock.
+    """Start an attempt in this transaction.
 
     `computed_ahead`: use the proposal only if no trial has changed since. A proposal that was computed for this claim
     is used even then; otherwise trials that end at a high rate would make every proposal out of date.
     """
+    session, experiment = locked.session, locked.experiment
     counts = counts_by_status(session, experiment.id, COUNTED)
     allowed = startable_trials(experiment, counts)
     if allowed is None or (claimant.yields_to_slots and is_left_to_slots(context, experiment, counts)):
         return NothingToRun()
-    now, trial = database_now(session), next_queued(session, experiment.id)
+    trial = next_queued(session, experiment.id)
     if trial is None and allowed == "queued":
         return NothingToRun()
     if trial is None:
@@ -106,16 +105,14 @@ def try_assign(
         if computed_ahead and _is_outdated(session, experiment, proposal):
             return NeedsProposal(target)
         trial = create_trial(
-            session,
-            experiment,
+            locked,
             dict(proposal.params),
             "search",
-            now,
             source=proposal.source,
             warm_start=proposal.warm_start.to_json(),
         )
     lease = context.lease_tokens.issue()
-    attempt = _start_attempt(context, session, experiment, trial, claimant, lease, now)
+    attempt = _start_attempt(context, locked, trial, claimant, lease)
     return build_assignment(context, session, experiment, trial, attempt, lease.token)
 
 
@@ -157,10 +154,10 @@ def _assign_in_own_transaction(
     """`try_assign` in a transaction of its own. If the same request has been answered concurrently, its answer."""
     try:
         with context.database.write() as session:
-            experiment = lock_experiment(session, experiment_id)
-            if experiment is None:
+            locked = try_to_lock(session, experiment_id)
+            if locked is None:
                 return NothingToRun()
-            outcome = try_assign(context, session, experiment, claimant, proposal, computed_ahead=computed_ahead)
+            outcome = try_assign(context, locked, claimant, proposal, computed_ahead=computed_ahead)
             if isinstance(outcome, NothingToRun):  # the other call may have taken the last trial that could start
                 return earlier_answer(context, session, claimant) or outcome
             return outcome
@@ -173,14 +170,9 @@ def _assign_in_own_transaction(
 
 
 def _start_attempt(
-    context: Context,
-    session: Session,
-    experiment: ExperimentRow,
-    trial: TrialRow,
-    claimant: Claimant,
-    lease: IssuedLease,
-    now: datetime,
+    context: Context, locked: LockedExperiment, trial: TrialRow, claimant: Claimant, lease: IssuedLease
 ) -> AttemptRow:
+    session, experiment, now = locked.session, locked.experiment, locked.now
     resume = resume_point(session, trial.id) if trial.attempt_count else None
     trial.attempt_count += 1
     attempt = AttemptRow(
@@ -210,7 +202,7 @@ def _start_attempt(
     )
     session.add(attempt)
     facts = {"attempt": attempt.number, "agent": claimant.holder}
-    move_trial(session, experiment, trial, TrialStatus.RUNNING, reason=None, at=now, **facts)
+    move_trial(locked, trial, TrialStatus.RUNNING, reason=None, **facts)
     return attempt
 
 
@@ -241,10 +233,9 @@ def _propose(context: Context, experiment_id: str, number: int) -> Proposal | No
 def _end_proposals(context: Context, experiment_id: str, number: int, reason: EndReason, detail: str) -> None:
     """Let the experiment end with the trials that it has, unless trials were added meanwhile."""
     with context.database.write() as session:
-        experiment = lock_experiment(session, experiment_id)
-        if experiment is None or experiment.trial_count != number or experiment.end_reason is not None:
+        locked = try_to_lock(session, experiment_id)
+        if locked is None or locked.experiment.trial_count != number or locked.experiment.end_reason is not None:
             return
-        now = database_now(session)
-        begin_ending(session, experiment, reason, now, detail)
-        advance_experiment(session, experiment, spec_of(experiment), now)
+        begin_ending(locked, reason, detail)
+        advance_experiment(locked, spec_of(locked.experiment))
     context.notify_changed()
