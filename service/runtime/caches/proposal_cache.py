@@ -3,9 +3,9 @@
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -116,6 +116,7 @@ class _View:
 class _Entry:
     view: _View | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+    turn: threading.Lock = field(default_factory=threading.Lock)
     is_scheduled: bool = False
 
 
@@ -143,6 +144,21 @@ class ProposalCache:
                 if view.study.scores_curves:
                     milestones = milestones_changed_after(session, experiment_id, view.seen_milestone)
             return view.propose(trials, milestones, number)
+
+    @contextmanager
+    def turn(self, experiment_id: str) -> Iterator[bool]:
+        """Held by one caller at a time, from its proposal until a trial has it: otherwise many propose in vain.
+
+        The value says whether it had to wait, so that what the caller knew may be out of date.
+        """
+        turn = self._entry(experiment_id).turn
+        is_free = turn.acquire(blocking=False)
+        if not is_free:
+            turn.acquire()
+        try:
+            yield not is_free
+        finally:
+            turn.release()
 
     def newest(self, experiment_id: str) -> Proposal | None:
         """Return the last proposal, which may be out of date. None while the next one is being computed."""

@@ -2,11 +2,12 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
-from service.runtime.caches.proposal_cache import Proposal, ProposalCache
+from service.runtime.caches.proposal_cache import ProposalCache
 from tests.concurrent_calls import at_once
 from tests.conftest import Api, a_spec
 from tests.timeouts import PATIENCE_SECONDS
@@ -206,17 +207,25 @@ def test_a_finish_that_is_repeated_before_its_answer_gets_the_same_assignment(
     assert held
     held.report(accuracy=0.5)
     both_need_a_proposal = threading.Barrier(2)
-    propose = ProposalCache.propose
+    turn = ProposalCache.turn
 
-    def propose_for_both(self: ProposalCache, experiment_id: str, number: int) -> Proposal:
+    def turn_of_both(self: ProposalCache, experiment_id: str) -> AbstractContextManager[bool]:
         both_need_a_proposal.wait(PATIENCE_SECONDS)
-        return propose(self, experiment_id, number)
+        return turn(self, experiment_id)
 
-    monkeypatch.setattr(ProposalCache, "propose", propose_for_both)
+    monkeypatch.setattr(ProposalCache, "turn", turn_of_both)
     with ThreadPoolExecutor(2) as pool:
         first, again = pool.map(lambda _: held.finish(next=True), range(2))
     assert first["next"]["number"] == 1
     assert first == again
+
+
+def test_all_callers_that_ask_at_once_get_a_trial(service: Api) -> None:
+    """Each new trial takes the number for which the others have a proposal."""
+    name = service.create(limits={"max_trials": 64, "parallelism": 64})["name"]
+    with ThreadPoolExecutor(16) as pool:
+        given = list(pool.map(lambda _: service.ask(name), range(64)))
+    assert sorted(one.assignment["number"] for one in given if one) == list(range(64))
 
 
 def test_no_idempotency_key_gets_the_lease_of_another_caller(service: Api) -> None:

@@ -35,8 +35,8 @@ from trainer.wire import Assignment
 
 logger = logging.getLogger(__name__)
 
-MAX_PROPOSALS = 5
-"""The most proposals computed for one claim, if other claims take the trial's number meanwhile."""
+MAX_PROPOSALS = 20
+"""The most proposals computed for one claim, if other services take the trial's number meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,29 @@ def assign(
     `outcome` is the result of `try_assign` in the transaction that has ended the claimant's last attempt, if any.
     """
     if outcome is None:
-        ready = context.proposals.newest(experiment_id)
-        outcome = _assign_in_own_transaction(context, experiment_id, claimant, ready, computed_ahead=True)
-    for _ in range(MAX_PROPOSALS):
-        if not isinstance(outcome, NeedsProposal):
-            break
-        proposal = _propose(context, experiment_id, outcome.target.number)
-        # Even without a proposal: there may be queued trials now.
-        outcome = _assign_in_own_transaction(context, experiment_id, claimant, proposal)
+        outcome = _assign_with_what_is_ready(context, experiment_id, claimant)
+    if isinstance(outcome, NeedsProposal):
+        outcome = _assign_in_turn(context, experiment_id, claimant, outcome)
     return outcome if isinstance(outcome, Assignment) else None
+
+
+def _assign_in_turn(context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult) -> AssignResult:
+    with context.proposals.turn(experiment_id) as has_waited:
+        if has_waited:
+            outcome = _assign_with_what_is_ready(context, experiment_id, claimant)
+        for _ in range(MAX_PROPOSALS):
+            if not isinstance(outcome, NeedsProposal):
+                break
+            proposal = _propose(context, experiment_id, outcome.target.number)
+            # Even without a proposal: there may be queued trials now.
+            outcome = _assign_in_own_transaction(context, experiment_id, claimant, proposal)
+    return outcome
+
+
+def _assign_with_what_is_ready(context: Context, experiment_id: str, claimant: Claimant) -> AssignResult:
+    """A queued trial, or a new one with the proposal that was computed ahead."""
+    ready = context.proposals.newest(experiment_id)
+    return _assign_in_own_transaction(context, experiment_id, claimant, ready, computed_ahead=True)
 
 
 def try_assign(
