@@ -215,7 +215,10 @@ WRONG = [*NOT_FINITE, 1.5]
 
 
 def short(value: object) -> str:
-    return "huge" if isinstance(value, int) else repr(value)
+    """Without an address, which would differ between the processes of pytest-xdist."""
+    if isinstance(value, int):
+        return "huge"
+    return "object" if type(value) is object else repr(value)
 
 
 def answered(answer: Any) -> Any:
