@@ -98,12 +98,16 @@ class Gp(Sampler):
             return CurveProposer(problem, seed, partial(self._curve_sampler, needed), needed)
         made: Callable[..., GPSampler] = _continuous_sampler if usable("gp") else GPSampler
         known: Callable[[list[FrozenTrial]], list[FrozenTrial]] = _with_all_constraints
+        informative: Callable[[Sequence[FrozenTrial]], bool] = bool
         if problem.curve_score:
             known = partial(_thinned, sign=sign_of(problem.directions[0]))
         elif usable("gp"):
             made, known = _divergence_sampler, partial(_with_diverged, directions=problem.directions)
+            informative = _have_differences
         sampler = partial(self._sampler, made, needed)
-        return StudyProposer(problem, seed, sampler, usable=known, max_draws=2, startup_count=needed)
+        return StudyProposer(
+            problem, seed, sampler, usable=known, max_draws=2, startup_count=needed, informative=informative
+        )
 
     def _curve_sampler(self, startup_count: int, curves: Mapping[int, LearningCurve], seed: int) -> GPSampler:
         from search.samplers.optuna.gp.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - imports torch
@@ -147,6 +151,12 @@ def _with_diverged(trials: list[FrozenTrial], directions: Sequence[Direction]) -
     """A trial that diverged counts as completed, with an infinitely bad value of each objective."""
     values = [sign_of(direction) * math.inf for direction in directions]
     return [with_value(trial, *values) if is_diverged(trial) else trial for trial in _with_all_constraints(trials)]
+
+
+def _have_differences(trials: Sequence[FrozenTrial]) -> bool:
+    """Whether those that report numbers differ, by a value or a violation: see `DivergenceGpSampler`."""
+    known = [(trial.values, trial.constraints) for trial in trials if all(map(math.isfinite, trial.values))]
+    return any(one != known[0] for one in known)
 
 
 def _thinned(trials: list[FrozenTrial], sign: int) -> list[FrozenTrial]:

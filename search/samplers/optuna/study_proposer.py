@@ -16,7 +16,8 @@ from search.space.space import Params
 class StudyProposer:
     """`sampler` creates the sampler from a seed. `usable` selects the trials that it gets.
 
-    Its model starts when `startup_count` of them have one of the `startup_states`.
+    Its model starts when `startup_count` of them have one of the `startup_states`, and they are `informative`: from
+    other trials it learns nothing, and draws.
     """
 
     def __init__(
@@ -29,10 +30,11 @@ class StudyProposer:
         max_draws: int = MAX_DRAWS,
         startup_count: int = 0,
         startup_states: Container[TrialState] = (TrialState.COMPLETE,),
+        informative: Callable[[Sequence[FrozenTrial]], bool] = bool,
     ) -> None:
         self._startup_count, self._startup_states = startup_count, startup_states
         self._problem, self._seed, self._sampler = problem, seed, sampler
-        self._usable, self._max_draws = usable, max_draws
+        self._usable, self._max_draws, self._informative = usable, max_draws, informative
         self._trials = FrozenTrials(problem)
         self._newest_history: tuple[int, Sequence[FrozenTrial]] | None = None
 
@@ -41,8 +43,9 @@ class StudyProposer:
         self._newest_history = None
 
     def source(self, number: int) -> Source:
-        count = sum(trial.state in self._startup_states for trial in self._history_of(number))
-        return "model" if count >= self._startup_count else "start_up"
+        learned = [trial for trial in self._history_of(number) if trial.state in self._startup_states]
+        has_model = len(learned) >= self._startup_count and (not learned or self._informative(learned))
+        return "model" if has_model else "start_up"
 
     def propose(self, number: int) -> Params:
         history = self._history_of(number)

@@ -13,7 +13,7 @@ import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import GPSampler
 
-from search.problem import Direction, Observation, Problem
+from search.problem import Direction, Observation, Problem, Status
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
 from search.samplers.optuna.gp import model_space
@@ -163,7 +163,7 @@ def test_gp_stays_in_the_space_and_proposes_the_same_after_a_restart() -> None:
         (3, {"max_trials": 7}, None, 4),
         (3, {"max_trials": 7, "prunes": True}, None, 10),  # most of the draws are stopped early
         (20, {"max_trials": 7}, 12, 12),
-        (20, {"max_trials": 7}, 0, 1),
+        (20, {"max_trials": 7}, 0, 2),  # one value tells a model nothing
     ],
 )
 def test_the_model_starts_the_earlier_the_fewer_parameters_and_trials_there_are(
@@ -182,6 +182,17 @@ def test_the_model_starts_the_earlier_the_fewer_parameters_and_trials_there_are(
 LINE = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
 CLIFF = 0.6
 """The larger x, the better; beyond it trials diverge."""
+
+
+@pytest.mark.parametrize("status", ["completed", "diverged"])
+def test_a_draw_because_the_trials_tell_nothing_is_not_said_to_come_from_the_model(status: Status) -> None:
+    view = StudyView(Study(Problem(LINE, ("minimize",)), SamplerSpec(sampler="gp", options={"n_startup_trials": 2}), 7))
+    for number in range(5):
+        assert view.source(number) == "start_up"
+        values = (0.5,) if status == "completed" else None
+        view.update([Observation(number, {"x": number / 5}, status, values)])
+    view.update([Observation(5, {"x": 0.9}, "completed", (1.0,)), Observation(6, {"x": 0.8}, "completed", (2.0,))])
+    assert view.source(7) == "model"
 
 
 def trained(number: int, params: Params, direction: Direction, diverged: float | None) -> Observation:
