@@ -1,6 +1,7 @@
 """`paceline db downgrade` takes the schema back, and refuses to lose data unasked."""
 
 import re
+from typing import Any
 
 import pytest
 from alembic import command
@@ -8,9 +9,10 @@ from alembic.config import Config
 from sqlalchemy import text
 
 from service.cli.upgraded_database import downgraded
-from service.settings import BadSettings, DatabaseAway
+from service.settings import BadSettings, DatabaseAway, Settings
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import WouldLoseData, downgrade, newest_revision, revision_of, upgrade
+from tests.conftest import Api, Held, running
 from tests.store.test_schema import OLD_ROWS
 
 GENERATION = """
@@ -72,6 +74,82 @@ def test_a_downgrade_names_what_it_would_lose(database_url: str, statement: str,
     with pytest.raises(WouldLoseData, match=re.escape(f"to {revision} would lose {lost}")):
         downgrade(database, revision)
     database.close()
+
+
+BEST = [{"metric": "loss", "direction": "minimize", "report": "best"}]
+
+
+def to_earlier_version_and_back(settings: Settings, revision: str, *, lose_data: bool = False) -> None:
+    database = Database(settings.database_url)
+    try:
+        downgrade(database, revision, lose_data=lose_data)
+        upgrade(database)
+    finally:
+        database.close()
+
+
+def best_of(held: Held) -> tuple[Any, ...]:
+    shown = held.shown()
+    return shown["value"], shown["best_step"], shown["checkpoint"]["step"], shown["checkpoint"]["value"]
+
+
+def saved(held: Held, **metrics: Any) -> Any:
+    """Reports, and saves a checkpoint. Return the URIs that are kept."""
+    return held.report(checkpoint=f"/{held.sequence}", **metrics)["kept"]
+
+
+def asked(service: Api, name: str) -> Held:
+    held = service.ask(name)
+    assert held
+    return held
+
+
+@pytest.mark.slow
+def test_the_best_report_and_its_checkpoint_survive_a_downgrade(settings: Settings) -> None:
+    with running(settings) as service:
+        best, newest = (
+            asked(service, service.create(objectives=one)["name"]) for one in (BEST, [{**BEST[0], "report": None}])
+        )
+        for loss in (0.5, 0.1, 0.4, 0.1):
+            saved(best, loss=loss)
+            saved(newest, loss=loss)
+    to_earlier_version_and_back(settings, "0031")
+    with running(settings) as service:
+        best.api = newest.api = service
+        assert (best_of(best), best_of(newest)) == ((0.1, 2, 2, 0.1), (0.1, None, 4, 0.1))
+        assert saved(best, loss=0.3) == ["/1", "/4"]
+        best.finish()
+        assert best_of(best) == (0.1, 2, 2, 0.1)
+
+
+@pytest.mark.slow
+def test_a_value_without_its_step_is_not_replaced_by_a_worse_one(settings: Settings) -> None:
+    with running(settings) as service:
+        held = asked(service, service.create(objectives=BEST)["name"])
+        held.report(loss=0.1)
+        with service.app.state.context.database.engine.begin() as connection:
+            connection.execute(text("update trials set best_step = null"))
+        held.report(loss=0.3)
+        assert (held.shown()["value"], held.shown()["best_step"]) == (0.1, 1)
+
+
+@pytest.mark.slow
+def test_a_downgrade_is_refused_if_the_reports_do_not_tell_a_checkpoints_value(settings: Settings) -> None:
+    """The first attempt's report of the step counts, and the second one has saved a checkpoint there."""
+    with running(settings) as service:
+        name = service.create(objectives=BEST, step_metric="epoch", failures={"max_retries": 1})["name"]
+        first = asked(service, name)
+        first.report(epoch=1, loss=0.5)
+        first.fail()
+        again = asked(service, name)
+        saved(again, epoch=1, loss=0.4)
+        assert best_of(again) == (0.5, 1, 1, 0.4)
+    with pytest.raises(WouldLoseData, match=re.escape("to 0031 would lose values of checkpoints whose steps")):
+        to_earlier_version_and_back(settings, "0031")
+    to_earlier_version_and_back(settings, "0031", lose_data=True)
+    with running(settings) as service:
+        again.api = service
+        assert best_of(again) == (0.5, 1, 1, None)
 
 
 @pytest.mark.slow

@@ -64,12 +64,13 @@ def newer_values(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -
 def _take_if_best(leased: LeasedAttempt, value: float, step: int) -> None:
     """Of values that tie, the one of the first step is the best.
 
-    A further report of the best step may have replaced its value by a worse one.
+    A further report of the best step may have replaced its value by a worse one. A value without a step is not of this
+    version: the reports tell the step.
     """
-    trial, sign = leased.trial, sign_of(leased.spec.objective.direction)
-    if trial.value is None or trial.best_step is None or (sign * value, step) < (sign * trial.value, trial.best_step):
+    trial, sign, best_step = leased.trial, sign_of(leased.spec.objective.direction), leased.trial.best_step
+    if trial.value is None or (best_step is not None and (sign * value, step) < (sign * trial.value, best_step)):
         change_later(trial, value=value, best_step=step)
-    elif step == trial.best_step:
+    elif best_step in (None, step):
         best, best_step = best_report_of(leased.session, trial.id, leased.spec.objective.direction)
         change_later(trial, value=best, best_step=best_step)
 

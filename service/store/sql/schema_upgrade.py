@@ -86,6 +86,18 @@ LOST_BELOW: Sequence[tuple[str, str, str]] = (
         "select count(*) from experiments where rule_choice is not null",
         "why the service chose a stopping rule, which would then not be chosen anew",
     ),
+    (
+        "0032",
+        """
+        select count(*) from checkpoints join trials on trials.id = checkpoints.trial_id
+        where trials.best_step is not null and checkpoints.value is not null and checkpoints.removed_at is null
+        and not exists (
+          select 1 from reports where reports.trial_id = checkpoints.trial_id and reports.step = checkpoints.step
+          and reports.attempt = checkpoints.attempt and reports.value = checkpoints.value
+        )
+        """,
+        "values of checkpoints whose steps earlier attempts have reported, which would then never be the best ones",
+    ),
 )
 """What a downgrade below a revision loses: the revision, a query for the number of rows, and what they hold.
 
