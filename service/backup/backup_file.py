@@ -112,7 +112,7 @@ def restore(settings: Settings, file: Path) -> Manifest:
         _check_empty(settings, database)
         manifest = _unpack(file, folder, database)
         with _moved(folder / FILES, settings.data_dir):
-            fill_database(database, folder / DATABASE)
+            fill_database(database, folder / DATABASE, manifest.revision)
     return manifest
 
 

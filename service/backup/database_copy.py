@@ -2,6 +2,9 @@
 
 SQLite: its online backup API (https://www.sqlite.org/backup.html), in one step, so one snapshot. PostgreSQL: its own
 programs pg_dump and pg_restore, with the custom format (https://www.postgresql.org/docs/current/app-pgdump.html).
+
+The leases of a copy are revoked where it is restored: their holders have gone on since, so what they reported until
+then would be missing from the curves. With new attempts nothing is.
 """
 
 import os
@@ -11,11 +14,22 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
 
 from service.backup.failure import BackupFailed
+from service.domain.token_digest import REVOKED
 from service.store.sql.database import Database
+
+REVOKE_LEASES = (
+    f"update attempts set lease_digest = '{REVOKED}' || substr(lease_digest, 1, 56) "  # noqa: S608 - a constant
+    f"where ended_at is null and lease_digest not like '{REVOKED}%'"
+)
+"""As `revoked_digest`."""
+
+FIRST_WITH_DIGESTS = "0013"
+"""The first revision of a schema with digests of leases. In earlier ones, the tokens are replaced in the same way."""
 
 
 def copy_database(database: Database, target: Path) -> None:
@@ -27,13 +41,18 @@ def copy_database(database: Database, target: Path) -> None:
     _copy_sqlite(url.database or "", target)
 
 
-def fill_database(database: Database, copy: Path) -> None:
-    """Fill the empty database with the content of the file `copy`, or change nothing. Raises BackupFailed."""
+def fill_database(database: Database, copy: Path, revision: str) -> None:
+    """Fill the empty database with the content of the file `copy`, and revoke the leases. Raises BackupFailed.
+
+    Or change nothing, unless PostgreSQL fails in between, or the process is killed there.
+    """
     url = database.engine.url
     if not database.is_sqlite:
         options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges", str(copy))
         _run("pg_restore", url, *options)
+        _revoke_leases(database, revision)
         return
+    _revoke_leases_of_sqlite(copy, revision)
     _copy_sqlite(copy, url.database or "")
 
 
@@ -47,6 +66,28 @@ def check_exists(database: Database) -> None:
 def is_empty(database: Database) -> bool:
     with database.engine.connect() as connection:
         return not inspect(connection).get_table_names()
+
+
+def _revoke_leases(database: Database, revision: str) -> None:
+    try:
+        with database.engine.begin() as connection:
+            connection.execute(text(_statement(revision)))
+    except DBAPIError as error:
+        raise BackupFailed(
+            f"the leases cannot be revoked: {error.orig}; empty the database before the next try"
+        ) from error
+
+
+def _revoke_leases_of_sqlite(copy: Path, revision: str) -> None:
+    try:
+        with closing(sqlite3.connect(copy)) as connection, connection:
+            connection.execute(_statement(revision))
+    except sqlite3.Error as error:
+        raise BackupFailed(f"{copy} cannot be copied: {error}") from error
+
+
+def _statement(revision: str) -> str:
+    return REVOKE_LEASES if revision >= FIRST_WITH_DIGESTS else REVOKE_LEASES.replace("lease_digest", "lease_token")
 
 
 def _copy_sqlite(source: str | Path, target: str | Path) -> None:

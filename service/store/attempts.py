@@ -10,7 +10,7 @@ from sqlalchemy import ARRAY, ColumnElement, Select, any_, bindparam, func, or_,
 from sqlalchemy.orm import Session, defer
 
 from service.domain.statuses import TrialStatus
-from service.domain.token_digest import token_digest
+from service.domain.token_digest import revoked_digest, token_digest
 from service.store.experiments import lock_for
 from service.store.sql.database import clock_of
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
@@ -29,6 +29,10 @@ def running_since(session: Session, trial_ids: Collection[str]) -> dict[str, dat
 def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
     query = select(AttemptRow).where(AttemptRow.lease_digest == token_digest(token))
     return session.scalar(query.execution_options(populate_existing=True))
+
+
+def attempt_by_revoked_token(session: Session, token: str) -> AttemptRow | None:
+    return session.scalar(select(AttemptRow).where(AttemptRow.lease_digest == revoked_digest(token_digest(token))))
 
 
 # Columns that are slow to read and that a report does not need. The ORM loads one separately if it is used after all.

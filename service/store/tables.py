@@ -207,7 +207,8 @@ class AttemptRow(Base):
     `utilization` sums up the samples of its nodes: `service.domain.system_metrics_summary.Utilization`.
     `traceparent` is of its trace, where there is tracing. `service` names the one service process that the holder can
     reach; None if it has the addresses of others, too.
-    `service.runtime.lease_tokens` computes the lease token, whose digest is stored, from `lease_salt`.
+    `service.runtime.lease_tokens` computes the lease token, whose digest is stored, from `lease_salt`. A restore
+    replaces the digest by a revoked one.
     """
 
     __tablename__ = "attempts"

@@ -46,7 +46,7 @@ def restore(
 ) -> None:
     """Fill an empty database and data directory from a backup. If either is not empty, nothing is changed.
 
-    Then start the service as usual.
+    Then start the service as usual. What ran at the time of the backup is run again.
     """
     from service.backup.backup_file import restore as restore_backup  # noqa: PLC0415
     from service.backup.failure import BackupFailed  # noqa: PLC0415
@@ -59,8 +59,8 @@ def restore(
     except (BackupFailed, DatabaseInUse, OSError) as error:
         console.fail([str(error)], console.EXIT_FAILED)
     typer.echo(
-        f"Restored the backup of {manifest.created_at}. Start the service as before (paceline up or serve): what ran at"
-        " that time is run again, from its newest checkpoint"
+        f"Restored the backup of {manifest.created_at}, and revoked the leases of that time. Start the service as"
+        " before (paceline up or serve): what ran then is run again, from its newest checkpoint"
     )
 
 

@@ -14,7 +14,12 @@ from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import ExperimentSpec
-from service.store.attempts import attempt_by_token, attempts_by_digests, lock_experiments_of
+from service.store.attempts import (
+    attempt_by_revoked_token,
+    attempt_by_token,
+    attempts_by_digests,
+    lock_experiments_of,
+)
 from service.store.events import append_event
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
@@ -94,7 +99,7 @@ def lock_leased_attempts(
 
 
 def lock_leased_attempt(session: Session, trial_id: str, token: str | None) -> LeasedAttempt:
-    """Raises Unauthorized, NotFound, and LeaseLost for an attempt that has ended."""
+    """Raises Unauthorized, NotFound, and LeaseLost for an attempt that has ended, or whose lease is revoked."""
     [leased] = lock_leased_attempts(session, [(trial_id, token)])
     if isinstance(leased, ServiceError):
         raise leased
@@ -115,7 +120,10 @@ def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
 
 
 def check_holder(session: Session, trial_id: str, token: str | None) -> AttemptRow:
-    """Return the attempt without a lock. It may have ended. Raises Unauthorized or NotFound."""
+    """Return the attempt without a lock. It may have ended.
+
+    Raises Unauthorized, NotFound, and LeaseLost for a revoked lease.
+    """
     attempt = attempt_by_token(session, token) if token is not None else None
     if attempt is None or attempt.trial_id != trial_id:
         raise _refusal(session, trial_id, token)
@@ -125,7 +133,7 @@ def check_holder(session: Session, trial_id: str, token: str | None) -> AttemptR
 def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRow:
     """Return the living attempt without a lock, for callers that change no row.
 
-    Raises Unauthorized, NotFound, and LeaseLost for an attempt that has ended.
+    Raises as `lock_leased_attempt`.
     """
     attempt = check_holder(session, trial_id, token)
     if attempt.ended_at is not None:
@@ -154,6 +162,15 @@ def lease_lost(attempt: AttemptRow) -> LeaseLost:
     )
 
 
+def _lease_revoked(attempt: AttemptRow) -> LeaseLost:
+    return LeaseLost(
+        f"the lease of attempt {attempt.number} of trial {attempt.trial_id} was revoked when a backup was restored; "
+        "stop its work, nothing more is accepted, and the trial is run again",
+        trial=attempt.trial_id,
+        attempt=attempt.number,
+    )
+
+
 def no_lease_token() -> Unauthorized:
     return Unauthorized("send the attempt's lease token: Authorization: Bearer <token>")
 
@@ -163,4 +180,7 @@ def _refusal(session: Session, trial_id: str, token: str | None) -> ServiceError
         return no_lease_token()
     if session.get(TrialRow, trial_id) is None:
         return NotFound(f"there is no trial {trial_id!r}")
+    revoked = attempt_by_revoked_token(session, token)
+    if revoked is not None and revoked.trial_id == trial_id:
+        return _lease_revoked(revoked)
     return Unauthorized(f"this is not the lease token of trial {trial_id}")

