@@ -77,17 +77,24 @@ def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Bat
 
 
 def _without_mixed_revivals(events: Sequence[EventRow]) -> tuple[Sequence[EventRow], bool]:
-    """Return the first of the events, and whether one of them takes back a trial's end.
+    """Return the first of the events, and whether they take back ends of trials.
 
-    If so, none of them is an end, so that the results are those of the whole log up to the last of them.
+    If so, none of them is an end, so that the results are those of the whole log up to the last of them. They take back
+    the ends of one transaction, so that a repeated batch, which may have more events, has the same results.
     """
     revivals = [place for place, event in enumerate(events) if takes_back_end(event)]
     if not revivals:
         return events, False
     if revivals[0] > 0:
         return events[: revivals[0]], False
-    ends = (place for place, event in enumerate(events) if event.kind in TRIAL_ENDS)
-    return events[: next(ends, len(events))], True
+    others = (
+        place for place, event in enumerate(events) if event.kind in TRIAL_ENDS or _is_later_revival(event, events[0])
+    )
+    return events[: next(others, len(events))], True
+
+
+def _is_later_revival(event: EventRow, first: EventRow) -> bool:
+    return takes_back_end(event) and event.at != first.at
 
 
 def _results_up_to(session: Session, experiment: ExperimentRow, cursor: int) -> BestSoFar:

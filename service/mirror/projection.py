@@ -49,7 +49,8 @@ class ProjectionInput:
     `trials` are those that the events or `best` name, `generations` those of the trials that have more than one,
     `counts` the trials by status, as of now, and `best` the results before the batch. `winner` is the trial that
     confirmations have shown to be the best, as of now.
-    With `is_revision` the batch takes back ends of trials and has none, and `best` are the results without these ends.
+    With `is_revision` the batch begins with taking back ends of trials and has none, and `best` are the results without
+    these ends.
     """
 
     experiment: ExperimentRow
@@ -100,7 +101,7 @@ def project(given: ProjectionInput, events: Sequence[EventRow]) -> Projection:
             before, best = best, _best_after(best, given.experiment, event)
             _add_best_metrics(parent, before, best, event.at)
     if given.is_revision:
-        _add_best_metrics(parent, None, best, events[-1].at)
+        _add_best_metrics(parent, None, best, events[0].at)
         if not best.values:
             parent.clear_tags("best_trial", "best_trial_id", "best_value")
     _summarize(parent, given, best)

@@ -223,6 +223,29 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
 }
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_an_end_that_is_taken_back_gives_the_curve_of_the_best_a_point_without_it(*, is_shown: bool) -> None:
+    (experiment,) = good_run().experiments
+    best, other = (trial.curve[-1].metrics["loss"] for trial in experiment.trials)
+    again = [("trial.queued", 60.0), ("trial.completed", 70.0)]
+
+    def run_again(events: list[Event]) -> list[Event]:
+        end = events[-1]
+        events = [replace(one, kind="trial.stopped") if one.kind == "trial.pruned" else one for one in events]
+        more = [
+            replace(end, seq=end.seq + number, kind=kind, trial=experiment.trials[0].id, at=end.at + seconds)
+            for number, (kind, seconds) in enumerate(again, 1)
+        ]
+        return [*events, *more]
+
+    def mirrored(run: MlflowRun) -> MlflowRun:
+        taken_back = [(2, other)] if is_shown else []
+        return replace(run, curves={"best_loss": [(1, best), (2, best), *taken_back, (3, best)]})
+
+    tampered = in_experiment(parents=lambda one: [mirrored(one.parents[0])])(in_events(run_again)(good_run()))
+    assert any("the curve of the best" in one for one in audit(tampered)) is not is_shown
+
+
 @pytest.mark.parametrize(("second", "is_allowed"), [("12:00:00.100300", True), ("12:00:00.200000", False)])
 def test_mlflow_merges_equal_samples_of_a_millisecond_only(second: str, *, is_allowed: bool) -> None:
     times = ["2026-11-25T12:00:00.100000+00:00", f"2026-11-25T{second}+00:00"]

@@ -47,6 +47,26 @@ def test_the_best_result_is_not_that_of_an_end_that_was_taken_back(
     assert (parent.data.metrics["best_loss"], parent.data.tags["paceline.best_trial"]) == (0.4, "1")
 
 
+def test_a_batch_that_is_repeated_with_more_events_adds_no_point(
+    mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror is killed after MLflow has taken the batch."""
+    history = begin_experiment(objectives=LOSS)
+    first, second, third = (history.trial(number, lr=0.1) for number in range(3))
+    for trial, value in ((first, 0.1), (second, 0.2), (third, 0.4)):
+        history.end(trial, "stopped", value)
+    mirror.catch_up()
+    for trial in (first, second):
+        history.revive(trial)
+        with monkeypatch.context() as patch:
+            patch.setattr("service.store.mirrors.advance", lambda *_: None)
+            mirror.loop.run_once()
+        history.run(trial)
+    mirror.catch_up()
+    parent = mirror.runs(history.name)[history.name]
+    assert mirror.curve(parent, "best_loss") == [(1, 0.1), (2, 0.1), (3, 0.1), (3, 0.2), (3, 0.4)]
+
+
 @pytest.mark.usefixtures("most_events")
 def test_a_trial_that_fails_after_its_revival_is_not_the_best_one(
     mirror: Any, begin_experiment: Callable[..., Any]

@@ -47,20 +47,27 @@ def _pictures(experiment: Experiment) -> Iterator[str]:
 
 
 def _best_curve(experiment: Experiment) -> list[tuple[int, float]]:
-    """The best last loss of the trials that may be the best, over the count of ends."""
-    curve, best, count = [], float("inf"), 0
+    """The best last loss of the trials that may be the best, over the count of ends.
+
+    A trial that runs again is none of them until its next end: the curve gets another point of the same count. Trials
+    that run again by the same call have one point together.
+    """
+    points: dict[tuple[int, float | None], float | None] = {}
     last: dict[str | None, float] = {}
+    results: dict[str | None, float] = {}
+    count = 0
     for event in experiment.events:
         if event.kind == "report":
             last[event.trial] = event.data["metrics"]["loss"]
-        if event.kind not in TRIAL_ENDS:
-            continue
-        count += 1
-        if event.kind in CONTENDING_ENDS:
-            best = min(best, last.get(event.trial, best))
-        if best < float("inf"):
-            curve.append((count, best))
-    return curve
+        is_end, is_taken_back = event.kind in TRIAL_ENDS, event.kind == "trial.queued" and event.trial in results
+        if is_taken_back:
+            del results[event.trial]
+        count += is_end
+        if event.kind in CONTENDING_ENDS and event.trial in last:
+            results[event.trial] = last[event.trial]
+        if is_end or is_taken_back:
+            points[count, event.at if is_taken_back else None] = min(results.values(), default=None)
+    return sorted((count, best) for (count, _), best in points.items() if best is not None)
 
 
 def _trial(experiment: Experiment, trial: Trial) -> Iterator[str]:
