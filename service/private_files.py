@@ -1,6 +1,7 @@
-"""Files and directories that only the service's own user can read."""
+"""Files and directories that only the service's own user can read, and what to do where one cannot be written."""
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -9,6 +10,20 @@ from pathlib import Path
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REMEDIES = {
+    **dict.fromkeys(DISK_FULL, "free some space there"),
+    errno.EROFS: "mount its file system writable",
+    errno.EACCES: "give {user} write permission",
+    errno.EPERM: "give {user} write permission",
+}
+
+
+def remedy_or(error: OSError, other: str, user: str = "the service's user") -> str:
+    """What to do where a file cannot be written: what helps against the error, if that is known, or `other`."""
+    remedy = _REMEDIES.get(error.errno or 0)
+    return other if remedy is None else f"{remedy.format(user=user)}, or {other}"
 
 
 def restrict_new_files() -> int:

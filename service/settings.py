@@ -147,9 +147,9 @@ class Settings:
                 probe.unlink()
                 self.lease_key()
             except OSError as error:
+                remedy = private_files.remedy_or(error, "set PACELINE_DATA_DIR to another directory")
                 raise BadSettings(
-                    f"the data directory {directory} cannot be written ({error.strerror}); "
-                    f"give the service's user write permission, or set PACELINE_DATA_DIR to another directory"
+                    f"the data directory {directory} cannot be written ({error.strerror}); {remedy}"
                 ) from error
 
     def lease_key(self) -> bytes:

@@ -29,7 +29,7 @@ from service.operations.attempts.log_file import STATE_SUFFIX
 from service.operations.packages.storage import PART_SUFFIX
 from service.settings import LEASE_KEY_FILE, PROBE_PREFIX, Settings, without_password
 from service.store.sql.database import Database
-from service.store.sql.schema_upgrade import newest_revision, revision_of
+from service.store.sql.schema_upgrade import SchemaState, newest_revision, revision_of, state_of
 
 FORMAT = 1
 MANIFEST, DATABASE, FILES = "manifest.json", "database", "files"
@@ -53,16 +53,26 @@ class Manifest:
 
     @classmethod
     def of(cls, database: Database, now: datetime) -> Self:
-        """Raises BackupFailed for a database without a schema."""
+        """Raises BackupFailed for a database without a schema, or with one that this version does not work with."""
         with database.engine.connect() as connection:
-            revision = revision_of(connection)
+            revision, state = revision_of(connection), state_of(connection)
+        if state is SchemaState.TOO_NEW:
+            raise BackupFailed(
+                f"the database has the schema of a later version (revision {revision}), and this one has "
+                f"{newest_revision()}; use the version of the service. Nothing was written"
+            )
         if revision is None:
             raise BackupFailed("the database is empty; PACELINE_DATABASE_URL and PACELINE_DATA_DIR say which it is")
         return cls(FORMAT, now.isoformat(timespec="seconds"), version("paceline"), revision, _kind(database))
 
     @property
-    def is_of_later_version(self) -> bool:
-        return self.format > FORMAT or self.revision > newest_revision()
+    def of_later_version(self) -> str | None:
+        """What this version does not know; None if it knows everything."""
+        if self.format > FORMAT:
+            return f"format {self.format} of backups, and this version knows format {FORMAT}"
+        if self.revision > newest_revision():
+            return f"revision {self.revision} of the schema, and this version has {newest_revision()}"
+        return None
 
     @classmethod
     def of_json(cls, content: bytes) -> Self:
@@ -88,13 +98,8 @@ def back_up(settings: Settings, file: Path, now: datetime) -> Manifest:
         _check_data_directory(settings)
         manifest = Manifest.of(database, now)
         copy_database(database, folder / DATABASE)
-        (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2))
-        with tarfile.open(folder / ARCHIVE, "w:gz", compresslevel=6) as archive:
-            for name in (MANIFEST, DATABASE):
-                archive.add(folder / name, name)
-            for path in _files(settings):
-                _add(archive, path, f"{FILES}/{path.relative_to(settings.data_dir)}")
-        _sync(folder / ARCHIVE)
+        with _space_needed(folder, "written"):
+            _write_archive(settings, folder, manifest)
         (folder / ARCHIVE).rename(file)
         _sync_if_possible(file.parent)
     return manifest
@@ -110,10 +115,35 @@ def restore(settings: Settings, file: Path) -> Manifest:
     """
     with _opened(settings) as database, _folder_beside(settings.data_dir / "restore") as folder:
         _check_empty(settings, database)
-        manifest = _unpack(file, folder, database)
+        with _space_needed(folder, "changed"):
+            manifest = _unpack(file, folder, database)
         with _moved(folder / FILES, settings.data_dir):
             fill_database(database, folder / DATABASE, manifest.revision)
     return manifest
+
+
+def _write_archive(settings: Settings, folder: Path, manifest: Manifest) -> None:
+    (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2))
+    with tarfile.open(folder / ARCHIVE, "w:gz", compresslevel=6) as archive:
+        for name in (MANIFEST, DATABASE):
+            archive.add(folder / name, name)
+        for path in _files(settings):
+            _add(archive, path, f"{FILES}/{path.relative_to(settings.data_dir)}")
+    _sync(folder / ARCHIVE)
+
+
+@contextmanager
+def _space_needed(folder: Path, what: str) -> Iterator[None]:
+    """Raises BackupFailed if the disk is full. The error of writing to an open file has no path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in private_files.DISK_FULL:
+            raise
+        raise BackupFailed(
+            f"{folder.parent} has no room for the backup's content ({error.strerror}); nothing was {what}. Free some "
+            "space there, or choose another directory"
+        ) from error
 
 
 def _check_data_directory(settings: Settings) -> None:
@@ -186,12 +216,15 @@ def _unpack(file: Path, folder: Path, database: Database) -> Manifest:
             while content.read(PIECE_BYTES):  # to the end, where the checksum is
                 pass
         manifest = Manifest.of_json((folder / MANIFEST).read_bytes())
-        if not manifest.is_of_later_version:
+        if manifest.of_later_version is None:
             _check_members(folder)
     except NO_BACKUP as error:
         raise BackupFailed(f"{file} is not a whole backup of Paceline ({error}); nothing was changed") from error
-    if manifest.is_of_later_version:
-        raise BackupFailed(f"{file} is from Paceline {manifest.version}; restore it with that version or a newer one")
+    if manifest.of_later_version:
+        raise BackupFailed(
+            f"{file} has {manifest.of_later_version}; nothing was changed. Restore it with the version that has "
+            f"written it (Paceline {manifest.version}), or a newer one"
+        )
     if manifest.database != _kind(database):
         raise BackupFailed(f"{file} is of a {manifest.database} database, and PACELINE_DATABASE_URL names another kind")
     return manifest

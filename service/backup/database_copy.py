@@ -9,6 +9,7 @@ then would be missing from the curves. With new attempts nothing is.
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -118,5 +119,8 @@ def _run(program: str, url: URL, *options: str) -> None:
         text=True,
         check=False,
     )
+    words = ended.stderr.strip()[-1000:]
+    if ended.returncode < 0:
+        raise BackupFailed(f"{program} was ended by {signal.Signals(-ended.returncode).name}{words and f': {words}'}")
     if ended.returncode:
-        raise BackupFailed(f"{program} failed: {ended.stderr.strip()[-1000:]}")
+        raise BackupFailed(f"{program} failed: {words or f'it ended with exit code {ended.returncode}'}")

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from service import private_files
 from service.cli.database_lock import DatabaseInUse, database_lock
 from service.settings import BadSettings, DatabaseAway, Settings, without_password
-from service.store.sql.database import Database, is_busy, is_cancelled, is_locked, is_outage
+from service.store.sql.database import Database, is_busy, is_cancelled, is_full, is_locked, is_outage
 from service.store.sql.schema_upgrade import (
     SchemaState,
     SchemaTooNew,
@@ -100,6 +100,8 @@ def _check_reached(database: Database, error: DBAPIError) -> None:
         how, advice = "is in use by another process", "nothing was changed. Repeat this later, or stop that process"
     elif is_cancelled(error) or is_locked(error):
         how, advice = "has ended the command", "nothing was changed. See whether services or others use it"
+    elif is_full(error):
+        how, advice = "has no space left", "nothing was changed. Free some space where it is"
     else:
         how, advice = "does not answer", "see PACELINE_DATABASE_URL and the server's log"
     raise DatabaseAway(f"the database {url} {how}: {outage_reason(error)}; {advice}") from error

@@ -72,10 +72,9 @@ def _lock(data_dir: Path) -> Iterator[None]:
         data_dir.mkdir(parents=True, exist_ok=True)
         lock = (data_dir / "up.lock").open("a")
     except OSError as error:
-        raise CannotStart(
-            f"the data directory {data_dir} cannot be written ({error.strerror}). Give yourself write permission, "
-            f"or choose another directory: `--data-dir PATH` or PACELINE_DATA_DIR"
-        ) from error
+        other = "choose another directory: `--data-dir PATH` or PACELINE_DATA_DIR"
+        remedy = private_files.remedy_or(error, other, user="yourself")
+        raise CannotStart(f"the data directory {data_dir} cannot be written ({error.strerror}); {remedy}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

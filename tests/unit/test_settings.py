@@ -1,5 +1,7 @@
 """The settings: what a data directory, a storage and a limit may be."""
 
+import errno
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -37,6 +39,28 @@ def test_the_database_is_in_a_data_directory_of_any_name(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with closing(sqlite3.connect(tmp_path / name / "paceline.db")) as database:
         assert database.execute("select count(*) from experiments").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free some space there, or set PACELINE_DATA_DIR"),
+        (errno.EROFS, "mount its file system writable, or set PACELINE_DATA_DIR"),
+        (errno.EACCES, "give the service's user write permission, or set PACELINE_DATA_DIR"),
+        (errno.EIO, "set PACELINE_DATA_DIR"),
+    ],
+)
+def test_the_message_about_a_data_directory_says_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(BadSettings) as refused:
+        Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)}).prepare_directories()
+    words = f"the data directory {tmp_path} cannot be written ({os.strerror(number)}); {remedy} to another directory"
+    assert str(refused.value) == words
 
 
 def test_a_link_as_data_directory_is_closed_to_other_users(tmp_path: Path) -> None:

@@ -294,6 +294,28 @@ def test_postgresqls_programs_get_the_password_by_the_environment_alone(
     assert seen.read_text().split()[:2] == ["pw", "--dbname=postgresql://me@db/x"]
 
 
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("kill -9 $$", "pg_dump was ended by SIGKILL"),
+        ("echo half done >&2; kill -9 $$", "pg_dump was ended by SIGKILL: half done"),
+        ("exit 3", "pg_dump failed: it ended with exit code 3"),
+        ("echo no room >&2; exit 1", "pg_dump failed: no room"),
+    ],
+)
+def test_it_says_how_postgresqls_programs_ended(
+    end: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "pg_dump"
+    program.write_text(f"#!/bin/sh\n{end}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(BackupFailed) as failed:
+        copy_database(Database("postgresql+psycopg://me@db/x"), tmp_path / "copy")
+    assert str(failed.value) == words
+
+
 def test_without_postgresqls_programs_it_says_what_is_missing(
     settings: Settings, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

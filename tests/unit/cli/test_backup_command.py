@@ -5,10 +5,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 import tarfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from service.cli.database_lock import database_lock
 from service.cli.upgraded_database import upgraded_database
 from service.settings import LEASE_KEY_FILE, Settings
 from service.stack.ports import free_port
+from service.store.sql.schema_upgrade import newest_revision
 from tests.unit.cli.conftest import Ended, Run
 
 SIGNALLED_WHILE_IT_COPIES = """
@@ -91,7 +94,40 @@ def test_a_backup_of_a_later_format_names_the_version_that_restores_it(run: Run,
     shutil.rmtree(content / "files")
     ended = restored(run, content, format=2, version="9.9", compression="zstd")
     assert ended.code == 1
-    assert "is from Paceline 9.9; restore it with that version" in ended.err
+    assert "has format 2 of backups, and this version knows format 1; nothing was changed" in ended.err
+    assert "with the version that has written it (Paceline 9.9)" in ended.err
+
+
+def test_a_backup_of_a_later_schema_names_both_revisions(run: Run, content: Path) -> None:
+    ended = restored(run, content, revision="9999")
+    assert f"has revision 9999 of the schema, and this version has {newest_revision()}" in ended.err
+
+
+def test_a_database_that_is_too_new_is_not_backed_up(run: Run, data: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(data / "paceline.db")) as connection, connection:
+        connection.execute("update alembic_version set version_num = '9999'")
+        connection.execute("update schema_compatibility set oldest_revision = '9999'")
+    ended = run("backup", str(tmp_path / "a.tar.gz"), "--data-dir", str(data))
+    assert (ended.code, ended.out, (tmp_path / "a.tar.gz").exists()) == (1, "", False)
+    assert f"a later version (revision 9999), and this one has {newest_revision()}" in ended.err
+
+
+@pytest.mark.parametrize(("command", "what"), [("backup", "written"), ("restore", "changed")])
+def test_a_full_disk_is_named_with_its_directory(
+    run: Run, data: Path, content: Path, monkeypatch: pytest.MonkeyPatch, command: str, what: str
+) -> None:
+    def fill(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    backups = content.parent
+    monkeypatch.setattr(tarfile, "copyfileobj", fill)
+    directory, file = {"backup": (data, backups / "b.tar.gz"), "restore": (backups / "new", backups / "a.tar.gz")}[
+        command
+    ]
+    ended = run(command, str(file), "--data-dir", str(directory))
+    assert (ended.code, ended.out) == (1, "")
+    named = backups if command == "backup" else directory
+    assert f"{named} has no room for the backup's content (No space left on device); nothing was {what}" in ended.err
 
 
 @pytest.mark.parametrize("member", [{"format": "1"}, {"format": None}, {"revision": 31}, {"version": [1]}])

@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,22 @@ def test_a_database_that_another_process_has_locked_is_said_to_be_in_use(
     assert (ended.code, ended.out) == (1, "")
     assert f"{database} is in use by another process: database is locked; nothing was changed. " in ended.err
     assert revision_in(database) == "0030"
+
+
+def test_a_full_disk_is_not_said_to_be_a_database_that_does_not_answer(
+    run: Run, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def set_up_without_room(connection: Any, *arguments: Any) -> None:
+        set_up(connection, *arguments)
+        connection.execute("pragma max_page_count = 1")  # no less than it has
+
+    create()
+    assert run("db", "downgrade", "0005").code == 0
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("vacuum")  # the pages of dropped tables would be room
+    set_up = sql_database._set_up_sqlite
+    monkeypatch.setattr(sql_database, "_set_up_sqlite", set_up_without_room)
+    ended = run("db", "upgrade")
+    assert (ended.code, ended.out) == (1, "")
+    assert f"{database} has no space left: database or disk is full; nothing was changed. Free some" in ended.err
+    assert revision_in(database) == "0005"
