@@ -60,6 +60,7 @@ def test_a_downgrade_that_would_lose_generations_is_refused_unless_that_is_asked
 @pytest.mark.parametrize(
     ("statement", "revision", "lost"),
     [
+        ("update trials set status = 'paused', paused_milestone = 3", "0005", "pauses of trials"),
         ("update trials set cost = '{}'", "0019", "what trials cost (1 row)"),
         (CHECKPOINT.format(column="pinned_at"), "0020", "pins of checkpoints"),
         (CHECKPOINT.format(column="removed_at"), "0020", "why checkpoints were removed"),

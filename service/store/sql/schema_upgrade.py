@@ -61,6 +61,11 @@ class WouldLoseData(Exception):
 
 LOST_BELOW: Sequence[tuple[str, str, str]] = (
     ("0004", "select count(*) from warm_starts", "what experiments learned from earlier ones"),
+    (
+        "0006",
+        "select count(*) from trials where paused_milestone is not null",
+        "pauses of trials, which would then have ended as pruned",
+    ),
     ("0007", "select count(*) from generations", "generations: the params and donors of trials of populations"),
     ("0014", "select count(*) from uncounted_reports", "reports that were set aside"),
     (
