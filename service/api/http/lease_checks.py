@@ -17,7 +17,7 @@ async def look_up_lease(request: Request) -> None:
 
 
 async def look_up_holder(request: Request) -> None:
-    """Raises Unauthorized and NotFound."""
+    """Raises Unauthorized, NotFound, and LeaseLost for a revoked lease."""
     await _check(request, check_holder)
 
 

@@ -97,6 +97,10 @@ def test_a_trial_that_ran_is_run_again_after_a_restore_and_its_curve_has_no_hole
         same = restored(service, held)
         for refusal in (same.report(409, accuracy=0.7), same.heartbeat(409), same.finish(status=409)):
             assert refusal["type"].endswith("lease-lost")
+        elsewhere = service.http.post(
+            f"/v1/trials/{same.trial}/heartbeat", headers={**same.headers, "Host": "proxy.example"}
+        )
+        assert elsewhere.status_code == 409, "as for an attempt that has ended"
         assert "was revoked when a backup was restored" in same.report(409, accuracy=0.7)["detail"]
         assert service.http.get(f"/v1/trials/{same.trial}/logs").text == "[rank 0] in the backup\n"
         end_leases(service)

@@ -15,7 +15,7 @@ from service.hosts import Authority, canonical_host
 from service.operations.tokens import Access, access_of
 from service.runtime.context import Context
 from service.settings import Settings
-from service.store.attempts import attempt_by_token
+from service.store.attempts import attempt_by_revoked_token, attempt_by_token
 
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS", "TRACE"}
 OWN_SITES = {"same-origin", "none"}
@@ -182,8 +182,11 @@ def _is_from_browser(headers: Headers) -> bool:
 
 
 def _is_known(context: Context, token: str) -> bool:
-    """Whether it is an access token or a lease token. A holder whose attempt has ended must get its route's answer."""
+    """Whether it is an access token or a lease token.
+
+    A holder whose attempt has ended, or whose lease is revoked, must get its route's answer.
+    """
     if isinstance(access_of(context.database, token), Access):
         return True
     with context.database.read() as session:
-        return attempt_by_token(session, token) is not None
+        return any(find(session, token) is not None for find in (attempt_by_token, attempt_by_revoked_token))
