@@ -33,23 +33,35 @@ def followed_log(
     `attempt`: its number; None for the newest, or for the first of a trial that has none yet. Raises Unreachable and
     Refused; but a log that was found is followed across an outage.
     """
-    shown = client.trial(trial)
-    number = attempt or _newest_attempt(shown)
+    first = client.trial(trial)
+    number = attempt or _newest_attempt(first)
+    shown: dict[str, Any] | None = first
     followed = _FollowedLog(is_whole=tail is None)
     while True:
         try:
-            number = number or (FIRST_ATTEMPT if shown["attempts"] else None)
+            if number is None:
+                shown = shown or client.trial(trial)
+                number = FIRST_ATTEMPT if shown["attempts"] else None
             since = tail if followed.is_empty else None
-            yield from followed.new_lines(client.logs(trial, rank, since, number, follow=True))
+            chunks = client.logs(trial, rank, since, number, follow=True)
+            yield from followed.new_lines(_noted(chunks, outage))
             shown = client.trial(trial)
             outage.over()
         except (Unreachable, Refused) as error:
             outage.seen(error)
+            shown = None
         else:
             if not _may_get_output(shown, number or FIRST_ATTEMPT):
                 yield followed.rest
                 return
         time.sleep(POLL_SECONDS)
+
+
+def _noted(chunks: Iterable[str], outage: Outage) -> Iterator[str]:
+    """An outage is over when the first chunk comes: the log may end hours later."""
+    for chunk in chunks:
+        outage.over()
+        yield chunk
 
 
 def _newest_attempt(trial: dict[str, Any]) -> int | None:
@@ -70,9 +82,11 @@ class _Place:
     count: int = 0
     newest: deque[str] = field(default_factory=lambda: deque(maxlen=BOOKMARK_LINES))
 
-    def add(self, line: str) -> None:
+    def add(self, line: str, *, may_be_cut: bool = False) -> None:
+        """`may_be_cut`: a tail may begin within a line, which is never seen again as it was."""
         self.count += 1
-        self.newest.append(line)
+        if self.count > 1 or not may_be_cut:
+            self.newest.append(line)
 
     def ends_as(self, other: "_Place") -> bool:
         own = islice(reversed(self.newest), len(other.newest))
@@ -104,7 +118,7 @@ class _FollowedLog:
         found = RANK.match(line)
         rank = found[0] if found else ""
         if rank not in missed:
-            self._ends[rank].add(line)
+            self._ends[rank].add(line, may_be_cut=not self.is_whole)
             return True
         seen[rank].add(line)
         if self._is_reached(missed[rank], seen[rank]):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from service.cli.answers import Refused, Unreachable
 
@@ -20,11 +20,13 @@ class Outage:
     say: Callable[[str], None]
     seconds: float = OUTAGE_SECONDS
     why: str | None = None
-    _answered_at: float = field(default_factory=time.monotonic)
+    _began_at: float = 0.0
 
     def seen(self, error: Unreachable | Refused) -> None:
         """Raises the error if the service will not answer otherwise soon, or has been away for `seconds`."""
-        if not error.is_temporary or time.monotonic() - self._answered_at > self.seconds:
+        if self.why is None:
+            self._began_at = time.monotonic()
+        if not error.is_temporary or time.monotonic() - self._began_at >= self.seconds:
             raise error
         if self.why is None:
             self.say(f"{error}; trying again")
@@ -34,4 +36,4 @@ class Outage:
         """The service has answered."""
         if self.why is not None:
             self.say("the service answers again")
-        self.why, self._answered_at = None, time.monotonic()
+        self.why = None

@@ -92,6 +92,7 @@ class Log:
         self._directory = _directory(context, trial_id, attempt)
         self._rank = rank
         self._offsets = {} if tail is None else {path: _start_of_tail(path, tail) for _, path in self._files()}
+        self._after_return: set[Path] = set()
 
     def read(self, *, whole_lines: bool) -> str:
         """Return the next part, empty if there is none. `whole_lines`: leave out a last line that may still grow."""
@@ -110,7 +111,15 @@ class Log:
             end = max(part.rfind(b"\n"), part.rfind(b"\r")) + 1  # progress bars end their lines with \r
             part = part[:end] if end or len(part) < BLOCK_BYTES else part
         self._offsets[path] = offset + len(part)
-        return part
+        return part if self._rank is not None else self._without_second_end(path, part)
+
+    def _without_second_end(self, path: Path, part: bytes) -> bytes:
+        r"""The two characters of one \r\n may come in two reads, and end one line as if they came in one."""
+        if not part:
+            return part
+        is_second = path in self._after_return and part.startswith(b"\n")
+        (self._after_return.add if part.endswith(b"\r") else self._after_return.discard)(path)
+        return part[1:] if is_second else part
 
     def _files(self) -> list[tuple[int, Path]]:
         """(rank, file), by rank."""

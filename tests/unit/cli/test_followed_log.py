@@ -69,6 +69,34 @@ def test_lines_of_each_rank_come_once_although_the_ranks_come_in_another_order()
     assert said == [f"{AWAY}; trying again", "the service answers again"]
 
 
+def test_an_outage_is_counted_from_its_begin_and_is_over_with_the_first_line_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("service.cli.terminal.outage.time.monotonic", lambda: now[0])
+    said: list[str] = []
+    service = RestartingService([["a\n", AWAY], ["a\n", "b\n", AWAY], ["a\n", "b\n", "c\n"]], [RUNNING, ENDED])
+    outage = Outage(said.append, 60)
+    lines = followed_log(cast("Client", service), "t-1", None, None, None, outage)
+    assert next(lines) == "a\n"
+    for wanted in ("b\n", "c\n"):
+        now[0] += 3600
+        assert next(line for line in lines if line) == wanted
+        assert said[-1] == "the service answers again"
+
+
+def test_the_attempt_that_was_followed_is_followed_after_an_outage_in_which_it_was_lost() -> None:
+    lost = {"status": "running", "attempts": [{"number": 1, "ended_at": "now"}, {"number": 2, "ended_at": None}]}
+    service = RestartingService([["a\n", AWAY], ["a\n", "b\n"]], [QUEUED, lost, lost])
+    assert followed(service) == "a\nb\n"
+    assert service.asked == [(None, None), (None, 1)]
+
+
+def test_a_tail_that_begins_within_a_line_goes_on_after_an_outage() -> None:
+    service = RestartingService([["e long\nend\n", AWAY], ["some long\nend\n", "new\n"]], [RUNNING, ENDED])
+    assert followed(service, tail=2) == "e long\nend\nnew\n"
+
+
 def test_a_log_that_the_service_ends_as_it_stops_goes_on() -> None:
     service = RestartingService([["a\n"], ["a\n", "b\n"]], [RUNNING, RUNNING, ENDED])
     assert followed(service) == "a\nb\n"
