@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -33,12 +34,19 @@ def _end(error: BaseException | None) -> NoReturn:
         text = f"{error.code}\n" if isinstance(error, SystemExit) else user_traceback(error)
         with contextlib.suppress(Exception):
             sys.stderr.write(text)
-    with contextlib.suppress(Exception):
-        _end_multiprocessing()
+    for end in (_end_threads, _end_multiprocessing):
+        with contextlib.suppress(Exception):
+            end()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code & 0xFF)
+
+
+def _end_threads() -> None:
+    """Wait for the threads that it has started, and end the pools of concurrent.futures, as at the end of a script."""
+    if (shut_down := getattr(threading, "_shutdown", None)) is not None:
+        shut_down()
 
 
 def _end_multiprocessing() -> None:

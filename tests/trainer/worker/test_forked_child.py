@@ -74,6 +74,23 @@ def test_a_forked_child_sends_what_its_queues_hold_and_ends_no_process_of_its_pa
     assert ended.stdout == "results 10000000 code 0\nof its process\nworker 0\n"
 
 
+POOL_AND_THREAD = """
+import multiprocessing, threading, time
+from concurrent.futures import ProcessPoolExecutor
+pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+assert list(pool.map(abs, [-1])) == [1]
+ends = threading.Event()
+threading.Thread(target=lambda: (ends.wait(), print("of its thread", flush=True))).start()
+threading.Thread(target=ends.set).start()
+"""
+
+
+def test_a_forked_child_waits_for_its_threads_and_ends_its_pools_of_processes() -> None:
+    text = FORKS.format(child=f"exec({POOL_AND_THREAD!r}, globals())")
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "of its thread\ncode 0\nafter the trial\n"
+
+
 def test_an_error_of_the_process_itself_is_raised_as_ever() -> None:
     text = FORKS.format(child="os._exit(0)").replace("    train_fn()", "    train_fn(); raise KeyError('parent')")
     ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
