@@ -108,7 +108,15 @@ def exits_as_errors() -> Iterator[None]:
 
 def why_failed(name: str, error: BaseException) -> str:
     """What a plugin raised, as a part of a sentence."""
-    return storable(f"{name} fails with {type(error).__name__}: {error}")
+    return storable(f"{name} fails with {type(error).__name__}: {_text_of(error)}")
+
+
+def _text_of(error: BaseException) -> str:
+    """Its class is the plugin's, too, and may fail."""
+    try:
+        return str(error)
+    except Exception as failed:  # noqa: BLE001 - of another package
+        return f"(its text fails with {type(failed).__name__})"
 
 
 def storable(text: str) -> str:

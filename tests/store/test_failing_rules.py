@@ -22,7 +22,16 @@ from service.store.trials.measured_trial import MeasuredTrial
 from tests.conftest import a_spec
 from tests.store.test_stored_history import NOW, StoredExperiment, stored_experiment
 
-FAILURES = [RuntimeError("no licence"), SystemExit(3), math.nan, "text", 10**5000]
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise AttributeError("no detail")
+
+    def __repr__(self) -> str:
+        return "unprintable"
+
+
+FAILURES = [RuntimeError("no licence"), Unprintable(), SystemExit(3), math.nan, "text", 10**5000]
 
 
 def short(value: object) -> str:
