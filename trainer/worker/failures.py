@@ -250,10 +250,15 @@ def _handled(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
+OWN_RAISES = {"RAISE_VARARGS", "RERAISE"}
+"""The instructions of `raise` and `assert`."""
+CALLS = re.compile("CALL|ATTR|IMPORT")
+
+
 def _is_raised_in(folder: str, error: BaseException) -> bool:
     """Whether a line of a file in the folder has raised the error, and not something that it has called.
 
-    A function that is written in C has no frame of its own.
+    A function that is written in C has no frame of its own, and may hide behind an operator, an attribute or an import.
     """
     last = error.__traceback__
     if last is None:
@@ -262,7 +267,8 @@ def _is_raised_in(folder: str, error: BaseException) -> bool:
         last = last.tb_next
     code = last.tb_frame.f_code
     operation = dis.opname[code.co_code[last.tb_lasti]]
-    return code.co_filename.startswith(folder + os.sep) and "CALL" not in operation
+    is_own = operation in OWN_RAISES or (isinstance(error, KeyError | NameError) and not CALLS.search(operation))
+    return is_own and code.co_filename.startswith(folder + os.sep)
 
 
 def user_location(error: BaseException, folder: str | None) -> str | None:

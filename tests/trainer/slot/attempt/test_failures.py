@@ -83,6 +83,7 @@ def misses(): return registry["lr"]
 def asserts(): assert registry
 def reads(): return json.loads("{")
 def converts(): return int("x")
+def finds(): return json.no_such_function
 def wraps():
     try:
         reads()
@@ -105,14 +106,14 @@ def replaces():
     ("name", "is_of_package"),
     [
         *((name, True) for name in ("raises", "misses", "asserts", "replaces")),
-        *((name, False) for name in ("reads", "converts", "wraps", "handles")),
+        *((name, False) for name in ("reads", "converts", "wraps", "handles", "finds")),
     ],
 )
 def test_what_the_package_has_raised_itself_is_told_from_what_a_library_has_raised(
     tmp_path: Path, name: str, is_of_package: bool
 ) -> None:
     folder = unpack(FAILING.encode(), "fails.py", tmp_path / "code")
-    with pytest.raises((ValueError, KeyError, AssertionError, RuntimeError)) as caught:
+    with pytest.raises((ValueError, KeyError, AssertionError, RuntimeError, AttributeError)) as caught:
         call(find_function(f"fails:{name}", folder), {})
     failure = describe(caught.value, rank=0, world_size=1, is_importing=False, folder=str(folder))
     assert failure.is_of_package is is_of_package
