@@ -22,7 +22,7 @@ from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
 from service.operations.experiments import change, control, create
 from service.operations.packages.storage import store_package
-from service.operations.packages.submitted_code import SubmittedCode, check_code, submitted_code
+from service.operations.packages.submitted_code import check_code, submitted_code
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
@@ -63,23 +63,26 @@ async def create_experiment(
     request: Request, submission: SpecAndCode, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
 ) -> ExperimentView:
     """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
-    spec, code = await run_in_threadpool(_spec_and_code, context, submission, idempotency_key)
-    warnings = [] if code is None else await _checked(request, context, spec, code)
+    spec = await run_in_threadpool(lambda: parse_spec(_with_package(context, submission)))
+    is_repeat = await run_in_threadpool(create.is_repeat, context, spec, idempotency_key)
+    try:
+        warnings = await _code_warnings(request, context, spec, submission)
+    except Invalid:
+        if not is_repeat:
+            raise
+        warnings = []  # the experiment exists, whatever has become of its package
     view = await run_in_threadpool(_created, context, spec, warnings, idempotency_key)
     response.headers["Location"] = f"/v1/experiments/{view.name}"
     return view
 
 
-def _spec_and_code(
-    context: Context, submission: Submission, key: str | None
-) -> tuple[ExperimentSpec, SubmittedCode | None]:
-    spec = parse_spec(_with_package(context, submission))
-    create.refuse_key_of_another_spec(context, spec, key)
-    return spec, submitted_code(context, spec.trainer, submission.package)
-
-
-async def _checked(request: Request, context: Context, spec: ExperimentSpec, code: SubmittedCode) -> list[Mistake]:
-    """The warnings, of a repeated call too. Raises Invalid."""
+async def _code_warnings(
+    request: Request, context: Context, spec: ExperimentSpec, submission: Submission
+) -> list[Mistake]:
+    """Of a repeated call too. Raises Invalid."""
+    code = await run_in_threadpool(submitted_code, context, spec.trainer, submission.package)
+    if code is None:
+        return []
     check = partial(check_code, spec.trainer, code, has_params=bool(spec.space.root))
     is_large = code.size > SMALL_CODE_BYTES
     return await (computed(request, context.compute, check) if is_large else run_in_threadpool(check))

@@ -28,10 +28,12 @@ from service.store.tables import ExperimentRow
 from trainer.traces import tracing
 
 
-def refuse_key_of_another_spec(context: Context, spec: ExperimentSpec, idempotency_key: str | None) -> None:
-    """Raises Conflict. For before the code is checked, whose mistakes are answered after a conflict."""
-    if idempotency_key is not None:
-        _created_with(context, idempotency_key, spec)
+def is_repeat(context: Context, spec: ExperimentSpec, idempotency_key: str | None) -> bool:
+    """Whether a call with this key has created the experiment. Raises Conflict for a key of another spec.
+
+    For before the code is checked, whose mistakes are answered after a conflict.
+    """
+    return idempotency_key is not None and _created_with(context, idempotency_key, spec) is not None
 
 
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:

@@ -289,3 +289,13 @@ def test_a_reused_key_is_answered_before_mistakes_in_the_code(service: Api) -> N
     spec = a_spec(trainer={"entrypoint": "train:train_fn", "package": package["id"]})
     service.post("/v1/experiments", 409, json=spec, headers=headers)
     service.post("/v1/experiments", 422, json=spec)
+
+
+def test_a_repeat_returns_the_experiment_although_its_package_is_gone(service: Api) -> None:
+    package = service.post("/v1/packages", 201, content=TRAIN, params={"filename": "train.py"})
+    spec = a_spec(trainer={"entrypoint": "train:train_fn", "package": package["id"]})
+    send = partial(service.post, "/v1/experiments", json=spec, headers={"Idempotency-Key": "once"})
+    first = send(201)
+    (service.app.state.context.settings.packages_dir / package["id"].removeprefix("sha256:")).unlink()
+    assert send(201)["id"] == first["id"]
+    service.post("/v1/experiments", 422, json=spec | {"name": "another"})
