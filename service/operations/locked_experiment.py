@@ -1,4 +1,4 @@
-"""An experiment under its lock. What changes an experiment, its trials or its events takes one."""
+"""An experiment under its lock. Most of what changes an experiment, its trials or its events takes one."""
 
 from dataclasses import dataclass
 from datetime import datetime
