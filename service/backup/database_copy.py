@@ -20,11 +20,11 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from service.backup.failure import BackupFailed
-from service.domain.token_digest import REVOKED
+from service.domain.token_digest import DIGEST_LENGTH, REVOKED
 from service.store.sql.database import Database
 
 REVOKE_LEASES = (
-    f"update attempts set lease_digest = '{REVOKED}' || substr(lease_digest, 1, 56) "  # noqa: S608 - a constant
+    f"update attempts set lease_digest = '{REVOKED}' || substr(lease_digest, 1, {DIGEST_LENGTH - len(REVOKED)}) "  # noqa: S608 - a constant
     f"where ended_at is null and lease_digest not like '{REVOKED}%'"
 )
 """As `revoked_digest`."""
