@@ -44,9 +44,7 @@ PLUGINS = plugins(RULE_GROUP, Rule, {*OWN_RULES, "patient", "pbt", "auto"}, _fla
 
 def is_plugin(rule: Rule) -> bool:
     """Whether the rule, or the one that it wraps, is of another package."""
-    if not PLUGINS.kinds or rule.rule in PLUGINS.kinds:
-        return bool(PLUGINS.kinds)
-    return getattr(rule, "wrapped_rule", rule).rule in PLUGINS.kinds
+    return rule.rule in PLUGINS.kinds or getattr(rule, "wrapped_rule", rule).rule in PLUGINS.kinds
 
 
 WRAPPABLE_RULES: dict[str, type[Rule]] = {
