@@ -44,7 +44,8 @@ PLUGINS = plugins(RULE_GROUP, Rule, {*OWN_RULES, "patient", "pbt", "auto"}, _fla
 
 def is_plugin(rule: Rule) -> bool:
     """Whether the rule, or the one that it wraps, is of another package."""
-    return rule.rule in PLUGINS.kinds or getattr(rule, "wrapped_rule", rule).rule in PLUGINS.kinds
+    wrapped = getattr(rule, "wrapped_rule", None)  # an object, not a rule, where a stored rule is not available
+    return rule.rule in PLUGINS.kinds or (isinstance(wrapped, Rule) and wrapped.rule in PLUGINS.kinds)
 
 
 WRAPPABLE_RULES: dict[str, type[Rule]] = {

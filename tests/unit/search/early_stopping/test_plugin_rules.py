@@ -340,3 +340,19 @@ def test_a_wrapped_rule_that_cannot_say_whether_it_pauses_is_a_mistake(
     wrapped = hooked(pauses=answer)
     with pytest.raises(PluginFailed, match="hooked fails with"):
         Patient._wrapped_rule_does_not_pause(wrapped)
+
+
+@pytest.mark.parametrize("kinds", [{}, {"odd": Odd}], ids=["no package", "another package"])
+def test_a_stored_rule_that_wraps_one_of_a_removed_package_stops_no_trial(
+    monkeypatch: pytest.MonkeyPatch, kinds: dict[str, Any]
+) -> None:
+    for name, kind in kinds.items():
+        monkeypatch.setitem(PLUGINS.kinds, name, kind)
+    adapter: TypeAdapter[Any] = TypeAdapter(one_of({"patient": Patient}, PLUGINS))
+    stored = adapter.validate_python(
+        {"rule": "patient", "patience": 0, "wrapped_rule": {"rule": "gone"}}, context=STORED
+    )
+    assert type(stored) is Missing
+    assert not traits_of(stored).pauses
+    report, history = MetricReport(0, "loss", "minimize", 3, 0.5), InMemoryHistory()
+    assert list(verdicts_of(stored, report, history.of(0))) == []
