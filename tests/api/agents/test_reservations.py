@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.operations.attempts.scheduling.line import contenders
 from tests.conftest import Api, Held
 
 pytestmark = pytest.mark.slow
@@ -328,3 +329,21 @@ def test_no_cluster_drains_for_a_gang_whose_nodes_others_use(cluster: Cluster) -
     message = {"request_id": uuid.uuid4().hex, "nodes": [node, node], "running": []}
     answer = cluster.service.http.post("/v1/agents/here/claim", json=message)
     assert answer.json()["experiment"] == small
+
+
+def test_a_trial_that_ends_during_a_claim_does_not_count_twice(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = create(cluster, 1, limits={"max_trials": 1000, "parallelism": 2})
+    assert cluster.claim_all() == [small] * 2
+    cluster.foreign = {"CPU": 3.0}
+    create(cluster, 6, priority=100, limits={"parallelism": 1})  # it will have 5 CPUs
+    held, read = cluster.running[-1], contenders
+
+    def trial_ends(*given: Any) -> Any:
+        monkeypatch.undo()
+        held.finish()
+        return read(*given)
+
+    monkeypatch.setattr("service.operations.attempts.scheduling.claim.contenders", trial_ends)
+    assert cluster.claim() == small

@@ -82,14 +82,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Line:
-    """All experiments that may start trials, the next in line first, in pages.
-
-    With what their order is based on: the connected agents, and the groups of workers that run.
-    """
+    """All experiments that may start trials, the next in line first, in pages; and the connected agents."""
 
     pages: Sequence[Sequence[Place]]
     agents: Sequence[AgentRow]
-    running: Sequence[RunningGroups]
 
 
 def read_line(session: Session) -> Line:
@@ -101,7 +97,7 @@ def read_line(session: Session) -> Line:
         counts[one.experiment_id] += one.attempts
     places = [Place(row.id, Rank(row.priority, shares.get(row.id, 0.0), counts[row.id])) for row in rows]
     places.sort(key=lambda place: place.rank.key)  # stable: those of equal rank stay in the order of their age
-    return Line([places[first : first + PAGE] for first in range(0, len(places), PAGE)], agents, running)
+    return Line([places[first : first + PAGE] for first in range(0, len(places), PAGE)], agents)
 
 
 def _shares(session: Session, running: Collection[RunningGroups], agents: Iterable[AgentRow]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from service.operations.attempts.scheduling.line import Contender, Line, contend
 from service.runtime.caches.experiment_caches import trainers_of
 from service.runtime.context import Context
 from service.store.agents import nodes_of
-from service.store.attempts import RunningGroups, ended_groups
+from service.store.attempts import RunningGroups, ended_groups, running_groups
 from trainer.wire import Node, Reservation, WorkerGroup, reserve
 
 MAX_WAITING = 5
@@ -157,7 +157,8 @@ def clusters_of(
     """
     rows = [row for row in line.agents if row.storage_error is None]
     priorities = {place.id: place.rank.priority for page in line.pages for place in page}
-    groups = [(one, priorities.get(one.experiment_id)) for one in line.running]
+    # Not those of the line, which may have ended since it was read: they would count twice.
+    groups = [(one, priorities.get(one.experiment_id)) for one in running_groups(session)]
     if claimant is not None:
         groups += [(one, None) for one in ended_groups(session, claimant, running)]
     held = _held_on(session, {row.name for row in rows}, groups)
