@@ -88,11 +88,6 @@ class Problem:
         """Whether trials can be ranked by their curves: by one objective, with params that do not change on the way."""
         return self.prunes and not self.population and len(self.directions) == 1
 
-    @property
-    def parameters_with_prior(self) -> list[str]:
-        """The names of the parameters that have a prior."""
-        return list(self.space.prior_values)
-
     def features(self) -> Iterator[Feature]:
         for feature in (Feature.CATEGORICALS, Feature.CONDITIONS):
             if self.parameters_with(feature):

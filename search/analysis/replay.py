@@ -12,10 +12,10 @@ from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
 from search.early_stopping.plugin_rules import (
     bracket_of,
+    has_trait,
     milestones_of,
     pool_of,
     releases_of,
-    traits_of,
     verdicts_of,
 )
 from search.early_stopping.rule import Rule
@@ -287,7 +287,7 @@ class _Replay:
 
     def _release(self, *, others_may_come: bool = True) -> bool:
         """Resume the trials that the rule releases; whether there were any. Their held events become ready."""
-        any_released, found = False, traits_of(self._rule).pauses
+        any_released, found = False, has_trait(self._rule, "pauses")
         self._paused.others_may_come = others_may_come
         while found:
             found = False

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of
 from search.early_stopping.history import ALL
-from search.early_stopping.plugin_rules import checked_traits, rule_failures
+from search.early_stopping.plugin_rules import check_traits, rule_failures
 from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.patient import Patient
@@ -25,7 +25,7 @@ def warnings_about_comparison(rule: Rule, problem: Problem, objectives: Sequence
         message = f"judges trials by {metric} alone: trials that are among the best by {listed(others)} may be stopped"
         yield Mistake(("early_stopping", "metric"), message)
     try:
-        checked_traits(rule)
+        check_traits(rule)
         with rule_failures(rule):
             found = list(_warnings_about_steps(rule))
     except PluginFailed as error:

@@ -1,6 +1,5 @@
 """The decisions of early stopping, each with what it was based on."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -78,8 +77,3 @@ def compared(value: float, cutoff: float) -> tuple[str, str]:
     relation = "equal to" if value == cutoff else "above" if value > cutoff else "below"
     found, bound = distinct_texts(value, cutoff)
     return found, f"{relation} {bound}"
-
-
-def if_finite(value: float) -> float | None:
-    """The value, or None if it is infinite or NaN, which JSON cannot hold."""
-    return value if math.isfinite(value) else None

@@ -9,7 +9,7 @@ from heapq import nlargest
 from search.early_stopping.history import AT_END, COMPLETED
 from search.early_stopping.in_memory_curve import InMemoryCurve
 from search.early_stopping.peers import Peers, Ranking
-from search.early_stopping.plugin_rules import pool_of, traits_of, value_at_end
+from search.early_stopping.plugin_rules import has_trait, pool_of, value_at_end
 from search.early_stopping.rule import Rule
 from search.problem import Direction
 
@@ -37,11 +37,10 @@ class InMemoryHistory:
 
         Without effect if the rule has no value for the end.
         """
-        traits = traits_of(rule)
-        value = value_at_end(rule, last_value, self.of(number)) if traits.keeps_ends else None
+        value = value_at_end(rule, last_value, self.of(number)) if has_trait(rule, "keeps_ends") else None
         if value is None:
             return
-        if traits.compares_completed:
+        if has_trait(rule, "compares_completed"):
             for milestone, (reached, pool) in self.reached.pop(number, {}).items():
                 self._remove(number, milestone, reached, pool)
                 self.reach(number, milestone, reached, COMPLETED)
@@ -55,7 +54,7 @@ class InMemoryHistory:
         if earlier is None:
             return
         self._remove(number, AT_END, *earlier)
-        if traits_of(rule).compares_completed:
+        if has_trait(rule, "compares_completed"):
             running = pool_of(rule, number, bracket)
             for milestone, (reached, pool) in self.reached.pop(number, {}).items():
                 self._remove(number, milestone, reached, pool)

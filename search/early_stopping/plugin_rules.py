@@ -6,12 +6,12 @@ No other module of the service or the search reads what a rule decides, or its t
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from operator import index
-from typing import Any
+from typing import Any, Literal, get_args
 
 from search.early_stopping.bracket import Bracket, CompletedTrials
-from search.early_stopping.decision import MAX_COMPARED_WITH, Grounds, Release, Verdict, if_finite
+from search.early_stopping.decision import MAX_COMPARED_WITH, Grounds, Release, Verdict
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peers
@@ -30,43 +30,30 @@ def rule_failures(rule: Rule, *others: type[Exception]) -> AbstractContextManage
     return plugin_failures(rule.rule, *others, is_plugin=is_plugin(rule))
 
 
-@dataclass(frozen=True)
-class Traits:
-    """The properties of these names of a `Rule`."""
-
-    compares_completed: bool
-    draws_brackets: bool
-    keeps_ends: bool
-    pauses: bool
-    paused_trials_lose: bool
+Trait = Literal["compares_completed", "draws_brackets", "keeps_ends", "pauses", "paused_trials_lose"]
+"""A property of a `Rule` that is true or false."""
 
 
-def traits_of(rule: Rule) -> Traits:
-    """As the rule's properties, which a caller must not read itself.
+def has_trait(rule: Rule, name: Trait) -> bool:
+    """As the rule's property, which a caller must not read itself.
 
     One of another package's rule that raises, or is neither true nor false, counts as if the class did not have it.
     """
+    if not is_plugin(rule):
+        return bool(getattr(rule, name))
     try:
-        return checked_traits(rule)
-    except PluginFailed:
-        return Traits(**{one.name: _trait_or_default(rule, one.name) for one in fields(Traits)})
-
-
-def checked_traits(rule: Rule) -> Traits:
-    """As `traits_of`, but raises PluginFailed for the first that fails."""
-    return Traits(**{one.name: _trait(rule, one.name) for one in fields(Traits)})
-
-
-def _trait_or_default(rule: Rule, name: str) -> bool:
-    try:
-        return _trait(rule, name)
+        return _trait_of_plugin(rule, name)
     except PluginFailed:
         return bool(getattr(Rule(rule=rule.rule), name))
 
 
-def _trait(rule: Rule, name: str) -> bool:
-    if not is_plugin(rule):
-        return bool(getattr(rule, name))
+def check_traits(rule: Rule) -> None:
+    """Raises PluginFailed for the first that fails."""
+    for name in get_args(Trait) if is_plugin(rule) else ():
+        _trait_of_plugin(rule, name)
+
+
+def _trait_of_plugin(rule: Rule, name: Trait) -> bool:
     with rule_failures(rule):
         return _truth(name, getattr(rule, name))
 
@@ -193,7 +180,7 @@ def _checked(verdict: object, rule: Rule, report: MetricReport) -> Verdict:
         **_checked_grounds(verdict, _milestone(verdict.milestone, report)),
         step=report.step,
         stop=_truth("stop", verdict.stop),
-        pauses=_truth("pauses", verdict.pauses) and bool(verdict.stop) and traits_of(rule).pauses,
+        pauses=_truth("pauses", verdict.pauses) and bool(verdict.stop) and has_trait(rule, "pauses"),
     )
 
 
@@ -204,7 +191,7 @@ def _checked_grounds(said: Grounds, milestone: int) -> dict[str, Any]:
     return {
         "milestone": milestone,
         "value": _finite("value", said.value),
-        "cutoff": None if said.cutoff is None else if_finite(float(said.cutoff)),
+        "cutoff": None if said.cutoff is None else finite_number(float(said.cutoff)),
         "compared_count": _integer("compared_count", said.compared_count),
         "compared_with": tuple(_integer("compared_with", one) for one in said.compared_with)[:MAX_COMPARED_WITH],
         "reason": storable(said.reason),

@@ -92,7 +92,7 @@ class SamplerSpec(JsonModel):
 
     def uses_priors(self, problem: Problem) -> bool:
         """Whether some proposals come from the parameters' priors."""
-        return bool(problem.parameters_with_prior) and self._why_no_priors(problem) is None
+        return bool(problem.space.prior_values) and self._why_no_priors(problem) is None
 
     def weighs_warm_starts(self, problem: Problem) -> bool:
         """Whether some proposals come from earlier experiments, as far as these have predicted the ranks of trials."""
@@ -104,11 +104,9 @@ class SamplerSpec(JsonModel):
 
         `accepted`: it is an experiment's already. That another package's raises now keeps nothing from changing.
         """
-        features = frozenset(problem.features())
-        able = listed(name for name, kind in SAMPLERS.items() if not features & kind.unsupported)
         sampler = self._sampler()
         unsupported = [
-            Mistake(_PATH, f"{self.sampler} does not support {feature}; these samplers do: {able}")
+            Mistake(_PATH, f"{self.sampler} does not support {feature}; these samplers do: {_able(problem)}")
             for feature in problem.features()
             if feature in sampler.unsupported
         ]
@@ -169,10 +167,10 @@ class SamplerSpec(JsonModel):
         if would_use_it and len(problem.directions) > 1:
             message = "is not used with several objectives: a trial that early stopping ends ranks after completed ones"
             yield Mistake(("search", "curve_score"), message)
-        if why := self._why_no_priors(problem):
-            for parameter in problem.parameters_with_prior:
+        if (priors := problem.space.prior_values) and (why := self._why_no_priors(problem)):
+            for parameter in priors:
                 yield Mistake(("space", parameter, "prior"), f"has no effect: {why}")
-        elif (index := problem.space.forbids(problem.space.prior_values)) is not None:
+        elif priors and (index := problem.space.forbids(priors)) is not None:
             message = "forbids the configuration that the priors name, so it is never proposed"
             yield Mistake(("forbid", index), message)
         by_values = not self.uses_curve_score(problem)
@@ -239,6 +237,12 @@ class SamplerSpec(JsonModel):
             return mistake
         options = listed(kind.model_fields) or "none"
         return Mistake(mistake.path, f"unknown option; the options of {self.sampler}: {options}")
+
+
+def _able(problem: Problem) -> str:
+    """The samplers that support all features of the problem."""
+    features = frozenset(problem.features())
+    return listed(name for name, kind in SAMPLERS.items() if not features & kind.unsupported)
 
 
 def _call_hooks(sampler: Sampler, problem: Problem) -> None:

@@ -64,14 +64,16 @@ async def create_experiment(
 ) -> ExperimentView:
     """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
     spec = await run_in_threadpool(lambda: parse_spec(_with_package(context, submission)))
-    is_repeat = await run_in_threadpool(create.is_repeat, context, spec, idempotency_key)
+    key, earlier = idempotency_key, None
+    if key is not None:  # before the code, whose mistakes are answered after a conflict
+        earlier = await run_in_threadpool(create.created_with, context, key, spec)
     try:
         warnings = await _code_warnings(request, context, spec, submission)
     except Invalid:
-        if not is_repeat:
+        if earlier is None:
             raise
         warnings = []  # the experiment exists, whatever has become of its package
-    view = await run_in_threadpool(_created, context, spec, warnings, idempotency_key)
+    view = await run_in_threadpool(_created, context, earlier, spec, warnings, key)
     response.headers["Location"] = f"/v1/experiments/{view.name}"
     return view
 
@@ -80,16 +82,18 @@ async def _code_warnings(
     request: Request, context: Context, spec: ExperimentSpec, submission: Submission
 ) -> list[Mistake]:
     """Of a repeated call too. Raises Invalid."""
-    code = await run_in_threadpool(submitted_code, context, spec.trainer, submission.package)
-    if code is None:
+    if spec.trainer.package is None:
         return []
+    code = await run_in_threadpool(submitted_code, context, spec.trainer, spec.trainer.package, submission.package)
     check = partial(check_code, spec.trainer, code, has_params=bool(spec.space.root))
     is_large = code.size > SMALL_CODE_BYTES
     return await (computed(request, context.compute, check) if is_large else run_in_threadpool(check))
 
 
-def _created(context: Context, spec: ExperimentSpec, warnings: list[Mistake], key: str | None) -> ExperimentView:
-    row = create.create_experiment(context, spec, key)
+def _created(
+    context: Context, earlier: ExperimentRow | None, spec: ExperimentSpec, warnings: list[Mistake], key: str | None
+) -> ExperimentView:
+    row = earlier or create.create_experiment(context, spec, key)
     log_context.add(experiment=row.id)
     view = _view(context, row)
     return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(warnings)]})

@@ -67,7 +67,7 @@ def _content(shown: SpecPreview) -> str:
         size=preview.size,
         dead=[DeadBranch(path=mistake.where, message=mistake.message) for mistake in preview.dead],
         sampler=SamplerView.of(preview.sampler),
-        early_stopping=RuleView.of(shown.rule, shown.why_rule),
+        early_stopping=RuleView.of(shown.rule.model_dump(mode="json"), shown.why_rule),
         warnings=SpecWarning.listed(shown.warnings),
         samples=list(preview.samples),
     )

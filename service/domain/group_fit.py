@@ -113,7 +113,7 @@ def _most(group: WorkerGroup, agents: Sequence[Sequence[Room]], when: str = "") 
     enough = most >= group.worker[scarce] * group.min_workers
     shape = f", but not in nodes that {group.strategy} can use" if enough else ""
     there = " there" if any(selectors) else ""
-    return f"{_number(most)} {scarce}{there}{' ' * bool(when)}{when}{shape}"
+    return f"{most:g} {scarce}{there}{' ' * bool(when)}{when}{shape}"
 
 
 def _scarce(group: WorkerGroup, agents: Sequence[Sequence[Resources]]) -> str:
@@ -127,8 +127,4 @@ def _scarce(group: WorkerGroup, agents: Sequence[Sequence[Resources]]) -> str:
 
 
 def _amounts(resources: Resources) -> str:
-    return " + ".join(f"{_number(amount)} {name}" for name, amount in sorted(resources.items())) or "nothing"
-
-
-def _number(amount: float) -> str:
-    return f"{amount:g}"
+    return " + ".join(f"{amount:g} {name}" for name, amount in sorted(resources.items())) or "nothing"

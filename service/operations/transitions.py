@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping.plugin_rules import bracket_of, traits_of
+from search.early_stopping.plugin_rules import bracket_of, has_trait
 from search.space.space import Params
 from service.domain.end_reasons import REVERSIBLE_ENDS, EndReason
 from service.domain.statuses import (
@@ -128,7 +128,7 @@ def _drawn_bracket(session: Session, experiment: ExperimentRow, number: int) -> 
     """A `Bracket` as JSON, for what has completed by now; None if the early-stopping rule gives none."""
     spec = spec_of(experiment)
     rule, completed = spec.early_stopping, StoredCompleted(session, experiment.id)
-    if not traits_of(rule).draws_brackets:
+    if not has_trait(rule, "draws_brackets"):
         return None
     drawn = None
     with logged_failures(rule, f"the bracket of trial {number}"):

@@ -23,7 +23,7 @@ from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.mistakes import Mistake, refuse
 from search.plugins import STORED, is_accepted
 from search.problem import Problem
-from search.samplers import SAMPLERS, SamplerSpec, sampler_meant
+from search.samplers import SAMPLERS, ChosenSampler, SamplerSpec, sampler_meant
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
@@ -151,6 +151,16 @@ class ExperimentSpec(SpecPart):
         )
 
     @cached_property
+    def chosen_sampler(self) -> ChosenSampler:
+        """The sampler that proposes; for `auto` the one that it chooses."""
+        return self.search.chosen_for(self.problem)
+
+    @cached_property
+    def valued_metrics(self) -> frozenset[str]:
+        """The metrics of objectives and constraints, of which every trial keeps a value."""
+        return frozenset({one.metric for one in self.objectives} | {one.metric for one in self.constraints})
+
+    @cached_property
     def compared_metric(self) -> ComparedMetric:
         """The metric that early stopping compares trials by."""
         return compared_metric_of(self.early_stopping, self.objective_metrics)
@@ -197,7 +207,7 @@ class ExperimentSpec(SpecPart):
                 f"must be more than max_trial_seconds ({self.limits.max_trial_seconds:g}), after which a trial leaves "
                 "by itself at a report",
             )
-        if self.limits.max_gpu_hours is not None and not self.trainer.scaling.worker.get("GPU"):
+        if self.limits.max_gpu_hours is not None and not self.trainer.group.worker.get("GPU"):
             yield Mistake(
                 ("limits", "max_gpu_hours"),
                 "counts the GPUs that trials reserve, and these reserve none: set trainer.scaling.use_gpu, or leave it "

@@ -14,6 +14,7 @@ from search.early_stopping.rules.standalone_rules import PLUGINS
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
+from service.operations.locked_experiment import LockedExperiment
 from service.runtime.search_view.observations import observation_of
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
@@ -101,7 +102,7 @@ def spec() -> ExperimentSpec:
 
 def decider(experiment: StoredExperiment) -> Decider:
     row = experiment.session.get_one(ExperimentRow, "x-0")
-    return Decider(experiment.session, row, NOW, spec())
+    return Decider(LockedExperiment(experiment.session, row, NOW), spec())
 
 
 def report(experiment: StoredExperiment, number: int, step: int) -> TrialRow:

@@ -46,7 +46,7 @@ def test_the_defaults_of_a_worker_are_the_same_for_wire_agent_and_messages(
     scaling: dict[str, Any], expected: dict[str, float]
 ) -> None:
     wire = Scaling.model_validate({**scaling, "num_workers": 2})
-    assert wire.worker == expected
+    assert wire.group.worker == expected
     assert bundles_of(wire.model_dump()) == [Bundle(expected, {})] * 2
     amounts = ", ".join(f"{amount:g} {name}" for name, amount in expected.items())
     assert describe_workers(wire.model_dump()) == f"2 workers x {amounts}"

@@ -5,13 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from search.early_stopping.decision import Verdict, compared, if_finite
+from search.early_stopping.decision import Verdict, compared
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.rungs import Rungs
 from search.early_stopping.rules.standalone_rules import NoneSpec, WrappableRule, is_plugin
 from search.mistakes import Mistake, refuse
 from search.plugins import plugin_failures
+from search.reported_numbers import finite_number
 
 _COMMON = tuple(name for name in StoppingRule.model_fields if name != "rule")
 
@@ -101,7 +102,7 @@ class Patient(StoppingRule):
             step=report.step,
             milestone=milestone,
             value=value,
-            cutoff=if_finite(before),
+            cutoff=finite_number(before),
             compared_count=0,
             reason=reason,
         )

@@ -5,12 +5,13 @@ Of trials that tie, the older ones count as better. Otherwise each new one would
 
 from collections.abc import Iterator, Sequence
 
-from search.early_stopping.decision import Release, Verdict, compared, if_finite, numbers_of, peers_around
+from search.early_stopping.decision import Release, Verdict, compared, numbers_of, peers_around
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peer, Peers
 from search.early_stopping.rules.rungs import Rungs, cutoff_at
 from search.problem import Direction, sign_of
+from search.reported_numbers import finite_number
 
 
 def arrival(rule: Rungs, report: MetricReport, rung: int, history: History) -> Verdict:
@@ -27,7 +28,7 @@ def arrival(rule: Rungs, report: MetricReport, rung: int, history: History) -> V
         step=report.step,
         milestone=rung,
         value=report.value,
-        cutoff=None if cutoff is None else if_finite(cutoff),
+        cutoff=finite_number(cutoff),
         compared_count=standing.count,
         reason=_reason(rule, report, rung, cutoff, count) + (_why_paused(report, cutoff) if pauses else ""),
         compared_with=numbers_of(nearest),
@@ -139,7 +140,7 @@ def _promotion(
         decision="promote",
         milestone=rung,
         value=best.value,
-        cutoff=if_finite(cutoff),
+        cutoff=finite_number(cutoff),
         compared_count=count - 1,
         compared_with=tuple(number for number in numbers_of(nearest) if number != best.number),
         reason=f"{reason}: promoted",

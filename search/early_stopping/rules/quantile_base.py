@@ -5,11 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from search.early_stopping.decision import Verdict, compared, if_finite, numbers_of, peers_around
+from search.early_stopping.decision import Verdict, compared, numbers_of, peers_around
 from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport
 from search.early_stopping.peers import Peer, Peers
 from search.early_stopping.rule import MAX_COUNT, StoppingRule
 from search.numbers_in_messages import counted
+from search.reported_numbers import finite_number
 
 
 class Quantile(StoppingRule):
@@ -63,7 +64,7 @@ class Quantile(StoppingRule):
             step=report.step,
             milestone=milestone,
             value=best,
-            cutoff=if_finite(cutoff),
+            cutoff=finite_number(cutoff),
             compared_count=count,
             reason=f"the best {report.metric} up to step {report.step}, {own}, is {relation}, "
             f"{self.cutoff_name()} of {counted(count, 'completed trial')} there",

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from search.early_stopping.decision import Release, Verdict, compared, if_finite, numbers_of
+from search.early_stopping.decision import Release, Verdict, compared, numbers_of
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.rules.promotion import arrival, promotions
 from search.early_stopping.rules.rungs import Rungs, cutoff_at
+from search.reported_numbers import finite_number
 
 
 class SuccessiveHalving(Rungs):
@@ -34,7 +35,7 @@ class SuccessiveHalving(Rungs):
             step=report.step,
             milestone=milestone,
             value=report.value,
-            cutoff=if_finite(cutoff) if standing.count else None,
+            cutoff=finite_number(cutoff) if standing.count else None,
             compared_count=standing.count,
             reason=self._reason(report, self.rung_name(pool, milestone), compared(report.value, cutoff), count),
             compared_with=numbers_of(nearest),

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping import Rule
 from search.mistakes import Mistake
 from search.samplers import ChosenSampler
 from search.samplers.registry import OWN_SAMPLERS
@@ -28,7 +27,6 @@ from service.store.mirrors import mirrors_of
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials.best_trials import best_trials
-from service.store.trials.trial_values import objective_names
 from trainer.wire import Kind, Node, WorkerGroup
 
 NO_STORAGE = "the storage: no connected agent can write checkpoints to it; GET /v1/agents says why"
@@ -66,12 +64,8 @@ class RuleView(View):
     """why the service chose it; null for a rule that a user names"""
 
     @classmethod
-    def of(cls, rule: Rule, why: str | None) -> Self:
-        return cls.as_stored(rule.model_dump(mode="json"), why)
-
-    @classmethod
-    def as_stored(cls, rule: Mapping[str, Any], why: str | None) -> Self:
-        """Also of a spec that only a later version can read."""
+    def of(cls, rule: Mapping[str, Any], why: str | None) -> Self:
+        """`rule` is JSON, perhaps of a spec that only a later version can read."""
         return cls(name=rule["rule"], options={name: rule[name] for name in rule if name != "rule"}, why=why)
 
 
@@ -145,12 +139,12 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
     """In the order of `rows`. The number of queries does not grow with their number."""
     ids, specs = [row.id for row in rows], {row.id: spec_of(row) for row in readable(rows)}
     counts, mirrors = trial_counts(session, rows), mirrors_of(session, ids)
-    best = _best_views(session, [row for row in rows if len(objective_names(row)) == 1], counts)
+    best = _best_views(session, [row for row in rows if len(row.spec["objectives"]) == 1], counts)
     failed = [row.id for row in rows if row.status == ExperimentStatus.FAILED]
     tracebacks = first_tracebacks(session, failed) if failed else {}
     warm_started = [id_ for id_, spec in specs.items() if spec.search.warm_start]
     warm_starts = warm_starts_of(session, warm_started) if warm_started else {}
-    chosen = {id_: spec.search.chosen_for(spec.problem) for id_, spec in specs.items()}
+    chosen = {id_: spec.chosen_sampler for id_, spec in specs.items()}
     starting = [
         row for row in rows if row.id in specs and row.status == ExperimentStatus.RUNNING and may_run_trials(row)
     ]
@@ -181,9 +175,9 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             tags=row.tags,
             spec=row.spec,
             sampler=_sampler_view(row, chosen.get(row.id)),
-            early_stopping=RuleView.of(spec.early_stopping, why)
-            if spec
-            else RuleView.as_stored(row.spec["early_stopping"], why),
+            early_stopping=RuleView.of(
+                spec.early_stopping.model_dump(mode="json") if spec else row.spec["early_stopping"], why
+            ),
             warnings=SpecWarning.listed(spec.warnings if spec else [Mistake((), why_unreadable(row) or "")]),
             created_at=row.created_at,
             ended_at=row.ended_at,

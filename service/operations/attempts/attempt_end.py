@@ -66,7 +66,7 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
     trial.failure_kind = after.kind
     move_trial(leased, trial, after.to, reason=after.reason, kind=after.kind, cost=trial.cost)
     if ran_to_its_end(trial):
-        Decider.of(leased, leased.spec).record_end(trial)
+        Decider(leased, leased.spec).record_end(trial)
     spec = choose_after_trial(leased, leased.spec, trial)
     paused_at = trial.paused_milestone if after.to is TrialStatus.PAUSED else None
     own = [] if paused_at is None else [paused_at]

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from search.early_stopping import MetricReport, Release, Verdict
 from search.early_stopping.history import ALL
 from search.early_stopping.paused_trials import PausedTrials
-from search.early_stopping.plugin_rules import pool_of, releases_of, traits_of, verdicts_of
+from search.early_stopping.plugin_rules import has_trait, pool_of, releases_of, verdicts_of
 from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
 from service.operations.locked_experiment import LockedExperiment
@@ -21,14 +21,11 @@ from service.store.tables import DecisionRow, TrialRow
 
 
 @dataclass(frozen=True)
-class Decider(LockedExperiment):
+class Decider:
     """Early stopping of an experiment under the rule of this spec."""
 
+    locked: LockedExperiment
     spec: ExperimentSpec
-
-    @classmethod
-    def of(cls, locked: LockedExperiment, spec: ExperimentSpec) -> Self:
-        return cls(locked.session, locked.experiment, locked.now, spec)
 
     def judge(self, trial: TrialRow, step: int, metrics: Mapping[str, Any]) -> Sequence[int]:
         """Judge the trial at each milestone that this report reaches, up to the first that stops it.
@@ -75,7 +72,7 @@ class Decider(LockedExperiment):
             yield from releases_of(rule, paused)
 
     def record(self, trial: TrialRow, decision: str, step: int, said: Verdict | Release) -> None:
-        attempt = trial.attempt_count
+        locked, attempt = self.locked, trial.attempt_count
         facts = {
             "decision": decision,
             "rule": self.spec.early_stopping.rule,
@@ -83,15 +80,15 @@ class Decider(LockedExperiment):
             "step": step,
             **said.grounds(),
         }
-        row = {"trial_id": trial.id, "attempt": attempt, "at": self.now, **facts}
-        add_later(self.session, DecisionRow, row)
+        row = {"trial_id": trial.id, "attempt": attempt, "at": locked.now, **facts}
+        add_later(locked.session, DecisionRow, row)
         data = {"attempt": attempt, **facts}
-        append_event(self.session, self.experiment, "decision", data, at=self.now, trial_id=trial.id)
+        append_event(locked.session, locked.experiment, "decision", data, at=locked.now, trial_id=trial.id)
 
     def record_end(self, trial: TrialRow) -> None:
         """Let rules that compare with trials that ran to their ends see this one."""
         rule = self.spec.early_stopping
-        if traits_of(rule).keeps_ends and trial.confirms is None:
+        if has_trait(rule, "keeps_ends") and trial.confirms is None:
             with logged_failures(rule, f"the end of trial {trial.id}"):
                 self._history(trial, trial.judged_step).complete(rule)
 
@@ -110,4 +107,4 @@ class Decider(LockedExperiment):
     def _history(self, trial: TrialRow, previous_step: int | None) -> StoredHistory:
         metric = self.spec.compared_metric.name
         other = None if metric == self.spec.objective.metric else metric
-        return StoredHistory(self.session, trial, other, previous_step)
+        return StoredHistory(self.locked.session, trial, other, previous_step)

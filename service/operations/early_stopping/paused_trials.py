@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from search.early_stopping import Release
-from search.early_stopping.plugin_rules import traits_of
+from search.early_stopping.plugin_rules import has_trait
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.exploit import exploit
@@ -31,8 +31,8 @@ def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
     `reached`: the milestones that trials have reached or paused at since the last call; None means all. The
     experiment is open, and the caller has flushed its changes to paused trials.
     """
-    session, experiment, spec = decider.session, decider.experiment, decider.spec
-    if not traits_of(spec.early_stopping).pauses:
+    session, experiment, spec = decider.locked.session, decider.locked.experiment, decider.spec
+    if not has_trait(spec.early_stopping, "pauses"):
         return False
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.max_search_trials
@@ -62,7 +62,7 @@ def has_released(session: Session) -> bool:
 def end_paused(locked: LockedExperiment, reason: str) -> None:
     """End the paused trials of an experiment that has ended: as pruned, or as stopped under a rule with turns (PBT)."""
     experiment = locked.experiment
-    loses = traits_of(spec_of(experiment).early_stopping).paused_trials_lose
+    loses = has_trait(spec_of(experiment).early_stopping, "paused_trials_lose")
     to = TrialStatus.PRUNED if loses else TrialStatus.STOPPED
     for trial in trials_with(locked.session, experiment.id, TrialStatus.PAUSED):
         paused = trial.reason or f"paused at step {trial.paused_milestone}"
@@ -73,10 +73,11 @@ def end_paused(locked: LockedExperiment, reason: str) -> None:
 
 
 def _continue(decider: Decider, one: Release) -> bool:
-    trial = find_trial(decider.session, decider.experiment.id, one.number)
+    locked = decider.locked
+    trial = find_trial(locked.session, locked.experiment.id, one.number)
     if trial is None or trial.status != TrialStatus.PAUSED:  # another package's rule may name any
         return False
     decider.record(trial, one.decision, one.milestone, one)
     if one.donor is not None:
-        exploit(decider, trial, one)
-    return move_trial(decider, trial, TrialStatus.QUEUED, reason=one.reason)
+        exploit(locked, trial, one)
+    return move_trial(locked, trial, TrialStatus.QUEUED, reason=one.reason)

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from search.analysis.replay import TrialReplay, best_of, replay
 from search.early_stopping import EarlyStoppingSpec
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
-from search.early_stopping.plugin_rules import traits_of
+from search.early_stopping.plugin_rules import has_trait
 from search.mistakes import Mistake
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.errors import Invalid
@@ -61,7 +61,7 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     metric = _compared_metric(rule, spec)
     numbers = {trial.id: trial.number for trial in found}
     seen: set[str] = set()
-    kinds = KINDS_FOR_PAUSING if traits_of(rule).pauses else KINDS
+    kinds = KINDS_FOR_PAUSING if has_trait(rule, "pauses") else KINDS
     recorded = events_of_kinds(database.read, experiment.id, kinds, experiment.event_count)
     events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
     # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.

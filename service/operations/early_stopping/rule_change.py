@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from search.analysis.replay import add_to_history
 from search.early_stopping import UNCOMPARED, InMemoryHistory, Rule
 from search.early_stopping.compared_metric import ComparedMetric
-from search.early_stopping.plugin_rules import traits_of
+from search.early_stopping.plugin_rules import has_trait
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.replay_events import KINDS, replay_events, without_discarded
@@ -86,7 +86,7 @@ def rebuild_milestones(locked: LockedExperiment, spec: ExperimentSpec, known: Re
     for number, trial in trials.items():
         trial.judged_step = max(known.history.curves[number], default=None)  # also if ended: a user may retry it
         if trial.paused_milestone is not None:
-            reached = known.history.reached[number] if traits_of(rule).pauses else {}
+            reached = known.history.reached[number] if has_trait(rule, "pauses") else {}
             compared = {at: (value, pool) for at, (value, pool) in reached.items() if pool != UNCOMPARED}
             _move_pause(locked, trial, compared)
 

@@ -110,8 +110,7 @@ def _stops_trials(spec: ExperimentSpec) -> bool:
 
 
 def _sampler_of(spec: ExperimentSpec) -> dict[str, str | None]:
-    chosen = spec.search.chosen_for(spec.problem)
-    return {"name": chosen.name, "why": chosen.reason}
+    return {"name": spec.chosen_sampler.name, "why": spec.chosen_sampler.reason}
 
 
 def stored_choice(chosen: ChosenRule, training: Training | None = None) -> dict[str, Any]:

@@ -28,30 +28,20 @@ from service.store.tables import ExperimentRow
 from trainer.traces import tracing
 
 
-def is_repeat(context: Context, spec: ExperimentSpec, idempotency_key: str | None) -> bool:
-    """Whether a call with this key has created the experiment. Raises Conflict for a key of another spec.
-
-    For before the code is checked, whose mistakes are answered after a conflict.
-    """
-    return idempotency_key is not None and _created_with(context, idempotency_key, spec) is not None
-
-
 def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
     """Stores a running experiment, with a queued trial for each entry of `enqueue`.
 
-    A repeat of a call, with the same Idempotency-Key and the same spec, returns the same experiment. Raises NameTaken,
-    Conflict for a key that was used with another spec, and Invalid for a package that is not stored and for experiments
-    in `search.warm_start` that the search cannot learn from.
+    `created_with` comes first. A concurrent call with the same Idempotency-Key and spec returns the same experiment.
+    Raises NameTaken, Conflict for a key that was used with another spec, and Invalid for a package that is not stored
+    and for experiments in `search.warm_start` that the search cannot learn from.
     """
-    if idempotency_key is not None and (earlier := _created_with(context, idempotency_key, spec)):
-        return earlier
     submitted = spec
     spec, chosen_rule = initial_rule(spec)
     warm_start = gather_warm_start(context, spec)
     try:
         experiment = _insert(context, spec, chosen_rule, idempotency_key, request_digest(submitted), warm_start)
     except (IntegrityError, NameTaken) as error:  # by a concurrent call, which may be a repeat of this one
-        if idempotency_key is not None and (concurrent := _created_with(context, idempotency_key, submitted)):
+        if idempotency_key is not None and (concurrent := created_with(context, idempotency_key, submitted)):
             return concurrent
         raise _name_taken(spec) from error
     cache_spec(experiment, spec)
@@ -114,7 +104,8 @@ def _accepted_digests(spec: ExperimentSpec) -> set[str]:
     return {request_digest(spec), _digest(spec.model_dump(mode="json"))}
 
 
-def _created_with(context: Context, key: str, spec: ExperimentSpec) -> ExperimentRow | None:
+def created_with(context: Context, key: str, spec: ExperimentSpec) -> ExperimentRow | None:
+    """The experiment that a call with this key has created. Raises Conflict for a key of another spec."""
     with context.database.read() as session:
         experiment = find_experiment_by_key(session, key)
     if experiment is not None and experiment.request_digest not in _accepted_digests(spec):

@@ -101,7 +101,7 @@ def _resume_or_begin_ending(locked: LockedExperiment, spec: ExperimentSpec, reac
     """A paused trial that can be resumed keeps an experiment from ending because all of its trials have run."""
     end = find_end(locked, spec)
     may_resume = end is None or end.reason is EndReason.MAX_TRIALS
-    if (may_resume and release(Decider.of(locked, spec), reached)) or end is None:
+    if (may_resume and release(Decider(locked, spec), reached)) or end is None:
         return
     begin_ending(locked, end.reason, end.detail)
 

@@ -15,5 +15,5 @@ def gpu_hours(experiment: ExperimentRow, spec: ExperimentSpec, living: Iterable[
     """Of the attempts that have ended, and of the `living` ones until now."""
     scaling = spec.trainer.scaling
     running = sum(holding_seconds(one, now) * worker_count(one, scaling) for one in living)
-    seconds = Cost.from_json(experiment.cost).gpu_seconds + running * scaling.worker.get("GPU", 0.0)
+    seconds = Cost.from_json(experiment.cost).gpu_seconds + running * scaling.group.worker.get("GPU", 0.0)
     return seconds / SECONDS_PER_HOUR

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from search.early_stopping.plugin_rules import traits_of
+from search.early_stopping.plugin_rules import has_trait
 from service.domain.end_reasons import CONFIRMED_ENDS, EXPERIMENT_REVIVALS, REVIVED_BY, EndReason
 from service.domain.statuses import TrialStatus
 from service.errors import WrongState
@@ -193,7 +193,7 @@ def target_reached(locked: LockedExperiment, spec: ExperimentSpec) -> str | None
     if all(one.target is None for one in spec.objectives):
         return None
     # A paused trial that has lost is never the best, so it can reach no target either.
-    with_paused = not traits_of(spec.early_stopping).paused_trials_lose
+    with_paused = not has_trait(spec.early_stopping, "paused_trials_lose")
     for trial in trials_with_values(locked.session, locked.experiment.id, with_paused=with_paused):
         sentence = targets_reached(spec, trial)
         if sentence is not None and has_own_values(locked.session, trial):

@@ -70,15 +70,10 @@ def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterat
             yield Mistake(path, f"there is no experiment {name!r}; GET /v1/experiments lists them")
         elif row in found[:index]:
             yield Mistake(path, f"experiment {row.name!r} appears twice")
-        elif missing := sorted(wanted - _metrics(spec_of(row))):
-            known, what = ", ".join(sorted(_metrics(spec_of(row)))), listed(missing)
+        elif missing := sorted(wanted - spec_of(row).valued_metrics):
+            known, what = ", ".join(sorted(spec_of(row).valued_metrics)), listed(missing)
             verb = "is no objective or constraint" if len(missing) == 1 else "are no objectives or constraints"
             yield Mistake(path, f"{what} {verb} of {row.name!r}; a search can learn from its {known}")
-
-
-def _metrics(spec: ExperimentSpec) -> set[str]:
-    """The metrics of which every trial keeps a value."""
-    return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}
 
 
 def _source(session: Session, spec: ExperimentSpec, row: ExperimentRow) -> tuple[Source, Counter[str]]:

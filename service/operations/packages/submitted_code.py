@@ -39,14 +39,9 @@ class SubmittedCode:
         return sum(map(len, self.contents.values()))
 
 
-def submitted_code(context: Context, trainer: Trainer, sent: CheckedPackage | None) -> SubmittedCode | None:
-    """Of the package that was sent with the spec, or else of the stored one; None without a package.
-
-    Raises Invalid for one that is not stored.
-    """
-    if trainer.package is None:
-        return None
-    package = _stored(context, trainer.package) if sent is None else sent
+def submitted_code(context: Context, trainer: Trainer, package_id: str, sent: CheckedPackage | None) -> SubmittedCode:
+    """Of the package that was sent with the spec, or else of the stored one. Raises Invalid if that is not stored."""
+    package = _stored(context, package_id) if sent is None else sent
     named = {REQUIREMENTS_FILE, *(module_file(package.files, one) for one in _entrypoints(trainer))}
     return SubmittedCode(package.files, _contents(package, [name for name in package.files if name in named]))
 

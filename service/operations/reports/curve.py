@@ -11,7 +11,7 @@ from search.reported_numbers import number_in
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.reports.checkpoints import add_value
-from service.operations.reports.value_updates import check_targets, compared_names, newer_values, take_values
+from service.operations.reports.value_updates import check_targets, newer_values, take_values
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
@@ -96,20 +96,20 @@ def set_aside(leased: LeasedAttempt, report: Report, step: int) -> None:
 
 def _store(leased: LeasedAttempt, report: Report, step: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """The metrics that count, as reported and as stored, or None if the whole point is an earlier attempt's."""
-    trial, attempt = leased.trial, leased.attempt.number
+    trial, attempt, objective = leased.trial, leased.attempt.number, leased.spec.objective.metric
     is_new = trial.last_step is None or step > trial.last_step
     existing = None if is_new else leased.session.get(ReportRow, (trial.id, step))
     if existing is None:
         row = {"trial_id": trial.id, "step": step, "attempt": attempt, "sequence": report.sequence}
         stored = _storable(report.metrics)
-        facts = {"metrics": stored, "value": _objective_in(leased, report.metrics)}
+        facts = {"metrics": stored, "value": number_in(report.metrics, objective)}
         add_later(leased.session, ReportRow, {**row, **facts, "at": leased.now})
         return report.metrics, stored
     is_own = existing.attempt == attempt
     metrics = report.metrics if is_own else _lacking(leased.spec, existing, report.metrics)
     if not is_own and not metrics:
         return None
-    value = _objective_in(leased, metrics)
+    value = number_in(metrics, objective)
     if value is not None:
         add_value(leased, step, value)
     stored = _storable(metrics)
@@ -118,19 +118,14 @@ def _store(leased: LeasedAttempt, report: Report, step: int) -> tuple[dict[str, 
     return metrics, stored
 
 
-def _objective_in(leased: LeasedAttempt, metrics: Mapping[str, Any]) -> float | None:
-    return number_in(metrics, leased.spec.objective.metric)
-
-
 def _lacking(spec: ExperimentSpec, point: ReportRow, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What an earlier attempt has not reported for the step, or only as no number, as it diverged.
 
     That attempt may have been lost between two reports of the step.
     """
-    compared = compared_names(spec)
 
     def is_known(name: str) -> bool:
-        return name in point.metrics and (name not in compared or number_in(point.metrics, name) is not None)
+        return name in point.metrics and (name not in spec.valued_metrics or number_in(point.metrics, name) is not None)
 
     return {name: value for name, value in metrics.items() if not is_known(storable_text(name))}
 
@@ -177,10 +172,8 @@ def _storable(value: Any, depth: int = 0) -> Any:
         return {storable_text(name): _storable(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, list):
         return [_storable(inner, depth + 1) for inner in value]
-    return storable_text(value) if isinstance(value, str) else _storable_number(value)
-
-
-def _storable_number(value: Any) -> Any:
-    if isinstance(value, int) and abs(value) >= 2**63:
-        return str(value)
-    return storable_float(value) if isinstance(value, float) else value
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, float):
+        return storable_float(value)
+    return str(value) if isinstance(value, int) and abs(value) >= 2**63 else value

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from search.early_stopping.plugin_rules import traits_of
+from search.early_stopping.plugin_rules import has_trait
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
@@ -122,7 +122,7 @@ def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str
 
 def _judge(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> None:
     """Early stopping's decisions on the trial, and on paused ones that may continue now."""
-    decider = Decider.of(leased, leased.spec)
+    decider = Decider(leased, leased.spec)
     judged = decider.judge(leased.trial, step, metrics)
-    if judged and traits_of(leased.spec.early_stopping).pauses and may_run_trials(leased.experiment):
+    if judged and has_trait(leased.spec.early_stopping, "pauses") and may_run_trials(leased.experiment):
         release(decider, judged)

@@ -30,7 +30,7 @@ def take_values(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) ->
     A constraint's metric that is not a finite number becomes unknown, and the trial infeasible, until a later report
     has a number.
     """
-    spec, trial, names = leased.spec, leased.trial, compared_names(leased.spec)
+    spec, trial, names = leased.spec, leased.trial, leased.spec.valued_metrics
     reported = {name: number_in(metrics, name) for name in names if name in metrics}
     for objective in spec.objectives:
         if objective.metric in reported and reported[objective.metric] is None:
@@ -106,7 +106,3 @@ def check_targets(leased: LeasedAttempt) -> None:
         request_stop(leased.trial, StopCause.TARGET_REACHED, reached)
         detail = f"trial {leased.trial.number}: {reached}"
         begin_ending(leased, EndReason.TARGET_REACHED, detail)
-
-
-def compared_names(spec: ExperimentSpec) -> set[str]:
-    return {one.metric for one in spec.objectives} | {one.metric for one in spec.constraints}

@@ -34,7 +34,7 @@ def _retry(locked: LockedExperiment, trial: TrialRow) -> None:
     if not revive_trial(locked, trial, TrialStatus.QUEUED, reason="a user retried it"):
         raise _not_retryable(trial)
     if had_end:
-        Decider.of(locked, spec_of(locked.experiment)).withdraw_end(trial)
+        Decider(locked, spec_of(locked.experiment)).withdraw_end(trial)
 
 
 def _not_retryable(trial: TrialRow) -> WrongState:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from search.constraints import violations
-from search.early_stopping.plugin_rules import traits_of
+from search.early_stopping.plugin_rules import has_trait
 from search.problem import Observation, Status, sign_of
 from service.domain.statuses import TrialStatus
 from service.runtime.search_view.targets_and_constraints import known_values
@@ -73,5 +73,5 @@ def _status(spec: ExperimentSpec, trial: MeasuredTrial, *, is_whole: bool, is_ea
         return "completed"
     if trial.status == TrialStatus.PAUSED:
         # With promotion, a paused trial is a worse one, stopped at its rung. With PBT it is unfinished.
-        return "pruned" if traits_of(spec.early_stopping).paused_trials_lose else "running"
+        return "pruned" if has_trait(spec.early_stopping, "paused_trials_lose") else "running"
     return _STATUSES[TrialStatus(trial.status)]

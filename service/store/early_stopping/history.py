@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Row, Subquery, func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, Peers, Rule
-from search.early_stopping.plugin_rules import traits_of, value_at_end
+from search.early_stopping.plugin_rules import has_trait, value_at_end
 from search.early_stopping.rule import MAX_COUNT
 from search.problem import Direction, best_value_of
 from search.reported_numbers import finite_number
@@ -67,7 +67,7 @@ class StoredHistory:
         if value is None:
             return
         milestones = milestones_of(self.session, trial.experiment_id)
-        if traits_of(rule).compares_completed:
+        if has_trait(rule, "compares_completed"):
             milestones.move(trial.id, trial.number, steps, COMPLETED)
         milestones.put_end(trial.id, trial.number, value)
 

@@ -47,10 +47,10 @@ def test_an_elastic_group_fits_where_its_smallest_does() -> None:
 
 
 def test_workers_take_what_ray_train_would_give_them() -> None:
-    assert Scaling().worker == {"CPU": 1}
-    assert Scaling(use_gpu=True).worker == {"GPU": 1}
-    assert Scaling(use_gpu=True, resources_per_worker={"CPU": 4}).worker == {"CPU": 4, "GPU": 1}
-    assert Scaling(use_gpu=True, resources_per_worker={"GPU": 2, "CPU": 0}).worker == {"GPU": 2}
+    assert Scaling().group.worker == {"CPU": 1}
+    assert Scaling(use_gpu=True).group.worker == {"GPU": 1}
+    assert Scaling(use_gpu=True, resources_per_worker={"CPU": 4}).group.worker == {"CPU": 4, "GPU": 1}
+    assert Scaling(use_gpu=True, resources_per_worker={"GPU": 2, "CPU": 0}).group.worker == {"GPU": 2}
 
 
 def node(**resources: float) -> Node:

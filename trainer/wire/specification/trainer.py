@@ -89,11 +89,6 @@ class Scaling(Message):
         """What the workers reserve, with Ray Train's defaults, and where they fit."""
         return WorkerGroup.of(self.model_dump())
 
-    @property
-    def worker(self) -> dict[str, float]:
-        """What one worker reserves."""
-        return self.group.worker
-
 
 class TorchConfig(Message):
     """The process group of the workers, as in Ray's `TorchConfig`."""

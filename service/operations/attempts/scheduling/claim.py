@@ -25,9 +25,10 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
     claimant = Claimant(agent, id_from_caller(message.request_id), yields_to_slots=True)
     with context.database.read() as session:
         earlier = earlier_answer(context, session, claimant)
-    if earlier is not None:
-        return earlier if isinstance(earlier, Assignment) else None
-    for experiment_id in _candidates(context, agent, message):
+        if earlier is not None:
+            return earlier if isinstance(earlier, Assignment) else None
+        line = read_line(session)
+    for experiment_id in _candidates(context, line, agent, message):
         # A failed search ends its own experiment only.
         with suppress(ProposalFailed):
             assignment = assign(context, experiment_id, claimant)
@@ -76,17 +77,15 @@ def _bind_to_log(given: Assignment) -> None:
     log_context.add(experiment=given.experiment_id, trial=given.trial, attempt=given.attempt)
 
 
-def _candidates(context: Context, agent: str, message: Claim) -> Iterator[str]:
+def _candidates(context: Context, line: Line, agent: str, message: Claim) -> Iterator[str]:
     """Yield the experiments that may start a trial which fits on the agent's nodes, the next in line first.
 
     What is kept for one that does not fit yet is not offered to those behind it.
     """
-    with context.database.read() as session:
-        line = read_line(session)
     reservations = Reservations(lambda: _clusters(context, line, agent, message.running))
     for page in line.pages:
         with context.database.read() as session:
-            found = contenders(context, session, page)
+            found = contenders(context, session, line, page)
         for one in found:
             if not fits_now(one.group, message.nodes):
                 if could_fit(one.group, message.nodes):  # else nothing is kept for it on this cluster

@@ -82,14 +82,16 @@ class Contender:
 
 @dataclass(frozen=True)
 class Line:
-    """All experiments that may start trials, the next in line first, in pages; and the connected agents."""
+    """All experiments that may start trials, the next in line first, in pages; and the agents connected at `now`."""
 
     pages: Sequence[Sequence[Place]]
     agents: Sequence[AgentRow]
+    now: datetime
 
 
 def read_line(session: Session) -> Line:
-    agents = connected_agents(session, database_now(session))
+    now = database_now(session)
+    agents = connected_agents(session, now)
     rows, running = startable_experiments(session), running_groups(session)
     shares = _shares(session, running, agents) if len(rows) > 1 else {}
     counts = Counter[str]()
@@ -97,7 +99,7 @@ def read_line(session: Session) -> Line:
         counts[one.experiment_id] += one.attempts
     places = [Place(row.id, Rank(row.priority, shares.get(row.id, 0.0), counts[row.id])) for row in rows]
     places.sort(key=lambda place: place.rank.key)  # stable: those of equal rank stay in the order of their age
-    return Line([places[first : first + PAGE] for first in range(0, len(places), PAGE)], agents)
+    return Line([places[first : first + PAGE] for first in range(0, len(places), PAGE)], agents, now)
 
 
 def _shares(session: Session, running: Collection[RunningGroups], agents: Iterable[AgentRow]) -> dict[str, float]:
@@ -118,7 +120,7 @@ def held_by(running: RunningGroups, trainer: Trainer, *, at_most: bool = False) 
     is_unknown = at_most and running.world_size is None
     count = trainer.group.max_workers if is_unknown else worker_count(running, trainer.scaling)
     workers = running.attempts * count
-    return {name: amount * workers for name, amount in trainer.scaling.worker.items()}
+    return {name: amount * workers for name, amount in trainer.group.worker.items()}
 
 
 def _dominant(held: Mapping[str, float], totals: Mapping[str, float]) -> float:
@@ -126,10 +128,10 @@ def _dominant(held: Mapping[str, float], totals: Mapping[str, float]) -> float:
     return round(max((amount / (totals.get(name) or 1.0) for name, amount in held.items()), default=0.0), 9)
 
 
-def contenders(context: Context, session: Session, page: Sequence[Place]) -> list[Contender]:
+def contenders(context: Context, session: Session, line: Line, page: Sequence[Place]) -> list[Contender]:
     """Those of a page of the line that may start a trial on an agent's cluster, the next in line first."""
     ids = [place.id for place in page]
-    now, counts = database_now(session), counts_of_all(session, ids, COUNTED)
+    counts = counts_of_all(session, ids, COUNTED)
     served = last_served(session, ids) if len(ids) > 1 else {}  # one alone lets none wait
     ranks = {place.id: place.rank for place in page}
     found = []
@@ -138,10 +140,9 @@ def contenders(context: Context, session: Session, page: Sequence[Place]) -> lis
         if startable_trials(row, counts[row.id]) is None or spec.trainer.kind is Kind.EXTERNAL:
             continue
         served_at = served.get(row.id, row.created_at)
-        sampler = spec.search.chosen_for(spec.problem).sampler
-        can_give_trial = counts[row.id][TrialStatus.QUEUED] > 0 or sampler.lacking is None
+        can_give_trial = counts[row.id][TrialStatus.QUEUED] > 0 or spec.chosen_sampler.sampler.lacking is None
         may_wait = can_give_trial and not is_left_to_slots(context, row, counts[row.id])
-        is_due = ranks[row.id].running == 0 and now - served_at >= TURN
+        is_due = ranks[row.id].running == 0 and line.now - served_at >= TURN
         found.append(Contender(row, ranks[row.id], spec.trainer.group, served_at, is_due, may_wait))
     return [one for _, equals in groupby(found, key=lambda one: one.rank) for one in _with_turns(list(equals))]
 
@@ -173,7 +174,7 @@ def is_first_in_line(context: Context, session: Session, experiment: ExperimentR
         return True
     own = [agent for agent in line.agents if agent.name == holder]
     clusters, group = [nodes_of(agent) for agent in own or line.agents], spec_of(experiment).trainer.group
-    for one in (one for page in line.pages for one in contenders(context, session, page)):
+    for one in (one for page in line.pages for one in contenders(context, session, line, page)):
         if one.experiment.id == experiment.id:
             return True
         is_urgent = one.is_due or one.rank.priority > experiment.priority

@@ -191,7 +191,7 @@ def shown_reservations(
     line = read_line(session)
     pages = line.pages[:SHOWN_PAGES]
     lowest = min((place.rank.priority for page in pages for place in page), default=0)
-    found = [one for page in pages for one in contenders(context, session, page)]
+    found = [one for page in pages for one in contenders(context, session, line, page)]
     reservations, shown = Reservations(lambda: clusters_of(session, line)), dict[str, ClusterReservation]()
     for one in found:
         reserved = _shown_for(reservations, one, has_lower=one.rank.priority > lowest)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import pytest
@@ -16,11 +16,12 @@ from search.early_stopping.comparison_warnings import warnings_about_comparison
 from search.early_stopping.history import ALL, History
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.plugin_rules import (
+    Trait,
     bracket_of,
+    has_trait,
     milestones_of,
     pool_of,
     releases_of,
-    traits_of,
     value_at_end,
     verdicts_of,
 )
@@ -209,7 +210,7 @@ def test_a_release_has_pythons_own_numbers_or_is_refused(giving: Giving, monkeyp
             list(releases_of(giving, cast("PausedTrials", None)))
 
 
-TRAITS = ("compares_completed", "draws_brackets", "keeps_ends", "pauses", "paused_trials_lose")
+TRAITS: tuple[Trait, ...] = get_args(Trait)
 NOT_FINITE = [RuntimeError("no licence"), SystemExit(3), math.nan, "text", 10**5000, object(), np.array([1, 0])]
 WRONG = [*NOT_FINITE, 1.5]
 
@@ -270,7 +271,7 @@ def test_a_trait_that_fails_counts_as_the_default_and_is_a_warning(
 ) -> None:
     rule = hooked(**{name: answer})
     expected = dict.fromkeys(TRAITS, True) | {name: name == "paused_trials_lose"}
-    assert vars(traits_of(rule)) == expected
+    assert {one: has_trait(rule, one) for one in TRAITS} == expected
     problem = Problem(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}), ("minimize",), prunes=True)
     [warning] = warnings_about_comparison(rule, problem, [ComparedMetric("loss", "minimize")])
     assert warning.path == ("early_stopping", "rule")
@@ -353,6 +354,6 @@ def test_a_stored_rule_that_wraps_one_of_a_removed_package_stops_no_trial(
         {"rule": "patient", "patience": 0, "wrapped_rule": {"rule": "gone"}}, context=STORED
     )
     assert type(stored) is Missing
-    assert not traits_of(stored).pauses
+    assert not has_trait(stored, "pauses")
     report, history = MetricReport(0, "loss", "minimize", 3, 0.5), InMemoryHistory()
     assert list(verdicts_of(stored, report, history.of(0))) == []
