@@ -27,6 +27,7 @@ from service.store.mirrors import mirrors_of
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 from service.store.trials.best_trials import best_trials
+from service.store.trials.trial_values import objective_names
 from trainer.wire import Kind, Node, WorkerGroup
 
 NO_STORAGE = "the storage: no connected agent can write checkpoints to it; GET /v1/agents says why"
@@ -139,7 +140,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
     """In the order of `rows`. The number of queries does not grow with their number."""
     ids, specs = [row.id for row in rows], {row.id: spec_of(row) for row in readable(rows)}
     counts, mirrors = trial_counts(session, rows), mirrors_of(session, ids)
-    best = _best_views(session, [row for row in rows if len(row.spec["objectives"]) == 1], counts)
+    best = _best_views(session, [row for row in rows if len(objective_names(row)) == 1], counts)
     failed = [row.id for row in rows if row.status == ExperimentStatus.FAILED]
     tracebacks = first_tracebacks(session, failed) if failed else {}
     warm_started = [id_ for id_, spec in specs.items() if spec.search.warm_start]
