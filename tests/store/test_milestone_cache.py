@@ -18,6 +18,7 @@ from service.store.early_stopping import milestone_cache
 from service.store.early_stopping.milestone_cache import BASE_WEIGHT, MilestoneCache
 from service.store.early_stopping.milestones import milestones_of, replace_milestones
 from service.store.sql.database import Database
+from service.store.sql.process_caches import process_caches
 from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 from tests.conftest import examples
@@ -202,7 +203,7 @@ def _same(session: Session, id_: str, milestone: int, there: dict[int, tuple[flo
 
 def _weight(session: WriteSession) -> int:
     """The weight of the process's cache, recomputed."""
-    cached = session.caches.of(MilestoneCache)._experiments
+    cached = process_caches(session).of(MilestoneCache)._experiments
     weight = sum(BASE_WEIGHT + sum(one.weight for one in each.milestones.values()) for each in cached.values())
     assert weight == cached.currsize
     return weight

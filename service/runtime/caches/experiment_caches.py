@@ -13,6 +13,7 @@ from service.errors import Unavailable
 from service.specification.models import ExperimentSpec
 from service.specification.stored_spec import parse_stored_spec
 from service.store.experiments import experiments_with, spec_versions
+from service.store.sql.process_caches import cache_generation
 from service.store.tables import ExperimentRow
 from service.store.trials.trials import counts_of_all
 from trainer.wire import Trainer
@@ -20,6 +21,9 @@ from trainer.wire import Trainer
 logger = logging.getLogger(__name__)
 
 MAX_EXPERIMENTS = 2000
+
+Version = tuple[int, int]
+"""The generation of the process's caches, and the event with which what is cached has changed."""
 
 Source = TypeVar("Source")
 Value = TypeVar("Value")
@@ -45,8 +49,8 @@ class _RowCache(Generic[Source, Value]):
 
 _parsed = _RowCache[dict[str, Any], ExperimentSpec]()
 _unreadable = _RowCache[dict[str, Any], str]()
-_counted = _RowCache[int, dict[str, int]]()
-_trainers = _RowCache[int, Trainer]()
+_counted = _RowCache[Version, dict[str, int]]()
+_trainers = _RowCache[Version, Trainer]()
 
 
 def cache_spec(experiment: ExperimentRow, spec: ExperimentSpec) -> None:
@@ -83,11 +87,12 @@ def readable(experiments: Iterable[ExperimentRow]) -> list[ExperimentRow]:
 
 def trainers_of(session: Session, experiment_ids: Collection[str]) -> dict[str, Trainer]:
     """How the trials of these experiments run, as far as this version can read it. A row is read once per version."""
-    versions = spec_versions(session, experiment_ids)
+    generation = cache_generation(session)
+    versions = {id_: (generation, event) for id_, event in spec_versions(session, experiment_ids).items()}
     known = {id_: one for id_, version in versions.items() if (one := _trainers.get(id_, version)) is not None}
     for row in readable(experiments_with(session, list(versions.keys() - known.keys()))):
         known[row.id] = spec_of(row).trainer
-        _trainers.put(row.id, row.spec_changed_at_event, known[row.id])
+        _trainers.put(row.id, (generation, row.spec_changed_at_event), known[row.id])
     return known
 
 
@@ -97,10 +102,11 @@ def trial_counts(session: Session, experiments: Sequence[ExperimentRow]) -> dict
     Every new trial and every change of a status appends an event, so a count holds until the next event. On PostgreSQL
     a count may be newer than the row whose event number it is cached under; the next read then has a newer number.
     """
-    events = {row.id: row.event_count for row in experiments}
-    known = {id_: counts for id_, event in events.items() if (counts := _counted.get(id_, event)) is not None}
-    changed = events.keys() - known
+    generation = cache_generation(session)
+    versions = {row.id: (generation, row.event_count) for row in experiments}
+    known = {id_: counts for id_, version in versions.items() if (counts := _counted.get(id_, version)) is not None}
+    changed = versions.keys() - known
     counted = counts_of_all(session, changed) if changed else {}
     for id_, counts in counted.items():
-        _counted.put(id_, events[id_], counts)
+        _counted.put(id_, versions[id_], counts)
     return known | counted

@@ -21,10 +21,11 @@ from service.specification.spec_parts import Objective
 from service.store.early_stopping.milestones import milestones_changed_after
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
+from service.store.sql.process_caches import cache_generation
 from service.store.tables import ExperimentRow, TrialRow
 
 MAX_RESULTS = 256
-_Key = tuple[str, str, Evaluator, Measure, int, int]
+_Key = tuple[str, str, Evaluator, Measure, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ImportanceQuestion:
 
 
 class ImportanceCache:
-    """A result stays valid until another trial can be judged."""
+    """A result stays valid until another trial can be judged, or the database may have lost commits."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -109,9 +110,10 @@ def _version(
     session: Session, experiment: ExperimentRow, metric: str, evaluator: Evaluator, measure: Measure
 ) -> tuple[_Key, int]:
     """The cache's key, which changes when another trial can be judged, and the count of such trials."""
+    generation = cache_generation(session)
     query = select(func.count(), func.coalesce(func.max(TrialRow.changed_at_event), 0))
     count, newest = session.execute(query.where(TrialRow.experiment_id == experiment.id, may_be_judged(measure))).one()
-    return (experiment.id, metric, evaluator, measure, newest, experiment.spec_changed_at_event), count
+    return (experiment.id, metric, evaluator, measure, newest, experiment.spec_changed_at_event, generation), count
 
 
 def _trials(session: Session, experiment: ExperimentRow, evaluator: Evaluator, measure: Measure) -> Sequence[TrialRow]:

@@ -26,6 +26,7 @@ from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
+from service.store.sql.process_caches import cache_generation
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.trials.trials import trials_changed_after
 from trainer.process_log.context import log_context
@@ -38,10 +39,14 @@ CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ProposalTarget:
-    """The trial number and the version of the spec that a proposal is made for. It is valid for no other."""
+    """What a proposal is made for; it is valid for no other.
+
+    The number of the trial, the version of the spec, and the generation of the process's caches.
+    """
 
     number: int
     spec_changed_at_event: int
+    generation: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Proposal:
 
 @dataclass
 class _View:
-    """A study of the experiment under one version of its spec.
+    """A study of the experiment under one version of its spec, and one generation of the process's caches.
 
     `observations` are its trials, and `milestones` those that they have reached, both by trial number. They are kept
     for the curve score, because trials reach milestones without another change.
@@ -70,6 +75,7 @@ class _View:
 
     spec: ExperimentSpec
     spec_changed_at_event: int
+    generation: int
     study: StudyView
     seen_event: int = 0
     seen_milestone: int = 0
@@ -80,7 +86,7 @@ class _View:
 
     def propose(self, trials: Sequence[TrialRow], milestones: Sequence[ReachedMilestone], number: int) -> Proposal:
         """`trials` have changed since the last proposal, and `milestones` were reached."""
-        newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event)
+        newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event, self.generation)
         if newest is not None and newest.target == target and not (trials or milestones):
             return newest
         seen = self._learn(trials, milestones)
@@ -223,18 +229,20 @@ def _logged(work: Callable[[], None]) -> None:
 
 
 def _current_view(entry: _Entry, session: Session, experiment_id: str) -> _View:
-    """A new one if the spec has changed. To be called with the entry's lock."""
-    version = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
-    if entry.view is None or entry.view.spec_changed_at_event != session.scalar(version):
+    """A new one if the spec has changed, or the database may have lost trials. Call it with the entry's lock."""
+    query = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
+    version = cache_generation(session), session.scalar(query)
+    if entry.view is None or (entry.view.generation, entry.view.spec_changed_at_event) != version:
         entry.view = _empty_view(session, experiment_id)
     return entry.view
 
 
 def _empty_view(session: Session, experiment_id: str) -> _View:
     """A view without trials. The spec and the event of its last change are read in one query."""
+    generation = cache_generation(session)
     experiment = experiment_named(session, experiment_id)
     spec = spec_of(experiment)
     study = Study(spec.problem, spec.search, seed_of(spec, experiment_id))
     warm = session.get(WarmStartRow, experiment_id) if spec.search.warm_start else None
     known = still_fitting(study, from_json(warm.observations)) if warm else []
-    return _View(spec, experiment.spec_changed_at_event, StudyView(study, known))
+    return _View(spec, experiment.spec_changed_at_event, generation, StudyView(study, known))

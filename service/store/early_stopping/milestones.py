@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, UNCOMPARED
 from service.store.early_stopping.milestone_cache import ExperimentMilestones, MilestoneCache, MilestoneTrials
+from service.store.sql.process_caches import process_caches
 from service.store.sql.write_session import WriteSession, add_later, change_later
 from service.store.tables import ExperimentRow, MilestoneRow
 
@@ -99,7 +100,7 @@ def milestones_of(session: Session, experiment_id: str) -> Milestones:
     taken = _taken(session)
     if experiment_id not in taken:
         experiment = session.get_one(ExperimentRow, experiment_id)
-        cache = cast(WriteSession, session).caches.of(MilestoneCache)
+        cache = process_caches(session).of(MilestoneCache)
         cached = cache.take(experiment_id, experiment.spec_changed_at_event, experiment.milestone_count)
         found = taken[experiment_id] = Milestones(session, experiment, cached)
         if cached.change_count != experiment.milestone_count:
@@ -142,9 +143,10 @@ def _taken(session: Session) -> dict[str, Milestones]:
     taken: dict[str, Milestones] | None = session.info.get(_INFO_KEY)
     if taken is None:
         taken = session.info[_INFO_KEY] = {}
-        writing = cast(WriteSession, session)
-        cache, put_back = writing.caches.of(MilestoneCache), taken
-        writing.after_commit.append(lambda: cache.put_back({id_: one.cached for id_, one in put_back.items()}))
+        cache, put_back = process_caches(session).of(MilestoneCache), taken
+        cast(WriteSession, session).after_commit.append(
+            lambda: cache.put_back({id_: one.cached for id_, one in put_back.items()})
+        )
     return taken
 
 

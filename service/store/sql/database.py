@@ -15,7 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from service.store.sql.column_types import UtcDateTime
-from service.store.sql.write_session import ProcessCaches, WriteSession
+from service.store.sql.process_caches import ProcessCaches
+from service.store.sql.write_session import WriteSession
 
 _SQLITE_CLOCK = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime)
 _POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)
@@ -46,12 +47,13 @@ CONNECT_ARGUMENTS = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_in
 class Database:
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
-        self._reads = sessionmaker(self.engine.execution_options(paceline_begin="DEFERRED"), expire_on_commit=False)
         caches = ProcessCaches()
-        # After a failover, another server may answer that lacks the last commits.
         event.listen(self.engine, "invalidate", lambda *_: caches.clear())
+        reading = self.engine.execution_options(paceline_begin="DEFERRED")
         writing = self.engine.execution_options(paceline_begin="IMMEDIATE")
-        self._writes = sessionmaker(writing, class_=WriteSession, expire_on_commit=False, caches=caches)
+        info = caches.for_sessions()
+        self._reads = sessionmaker(reading, expire_on_commit=False, info=info)
+        self._writes = sessionmaker(writing, class_=WriteSession, expire_on_commit=False, info=info)
         # SQLite has one writer. Waiting for this lock is fast; SQLite's busy handler polls.
         self._one_writer = threading.Lock() if self.is_sqlite else nullcontext()
 

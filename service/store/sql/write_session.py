@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from pydantic_core import to_json
 from sqlalchemy import (
@@ -44,33 +43,12 @@ Rows = list[dict[str, Any]]
 KEY = "key"
 """The primary key of a changed row, beside the new values of its columns. No column has this name."""
 
-Cache = TypeVar("Cache")
-
-
-class ProcessCaches:
-    """What this process keeps of a database from one transaction to the next: one object of each type. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._caches: dict[type[Any], Any] = {}
-        self._lock = Lock()
-
-    def of(self, kind: type[Cache]) -> Cache:
-        with self._lock:
-            if kind not in self._caches:
-                self._caches[kind] = kind()
-            return cast(Cache, self._caches[kind])
-
-    def clear(self) -> None:
-        with self._lock:
-            self._caches.clear()
-
 
 class WriteSession(Session):
     """What `Database.write` yields. `after_commit` is called once the transaction is committed, and not if it fails."""
 
-    def __init__(self, *arguments: Any, caches: ProcessCaches, **options: Any) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.caches = caches
         self.after_commit: list[Callable[[], None]] = []
         self.added: defaultdict[Kind, Rows] = defaultdict(list)
         self.changed: defaultdict[DeclarativeBase, set[str]] = defaultdict(set)

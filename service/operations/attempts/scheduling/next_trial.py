@@ -26,6 +26,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
+from service.store.sql.process_caches import cache_generation
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import resume_point
 from service.store.trials.trials import any_changed_after, counts_by_status, next_queued
@@ -113,7 +114,8 @@ def try_assign(
     if trial is None and allowed == "queued":
         return NothingToRun()
     if trial is None:
-        target = ProposalTarget(experiment.trial_count, experiment.spec_changed_at_event)
+        generation = cache_generation(session)
+        target = ProposalTarget(experiment.trial_count, experiment.spec_changed_at_event, generation)
         if proposal is None or proposal.target != target:
             return NeedsProposal(target)
         if computed_ahead and _is_outdated(session, experiment, proposal):
