@@ -61,9 +61,13 @@ async def list_events(
 
 
 async def _stream(context: Context, feeds: EventFeeds, experiment_id: str, seen: int) -> AsyncIterator[bytes]:
-    """Ends with the experiment's last event, and when the service shuts down: clients then reconnect."""
+    """Ends with the experiment's last event; earlier if the service shuts down, or the database has lost events.
+
+    Clients then reconnect.
+    """
     with context.followers.one(), feeds.follow(experiment_id) as (feed, woken):
-        while not context.stopping.is_set():
+        loss_count = feed.loss_count
+        while not context.stopping.is_set() and feed.loss_count == loss_count:
             woken.clear()
             quiet_count = feed.quiet_count
             if feed.holds_all_after(seen):

@@ -46,11 +46,12 @@ Encode = Callable[[ExperimentRow, EventRow], bytes]
 
 @dataclass(frozen=True)
 class News:
-    """Events after number `start`. `is_live`: more may come."""
+    """Events after number `start`. `is_live`: more may come. `has_lost_events`: the log is shorter than it was."""
 
     start: int
     events: list[bytes]
     is_live: bool
+    has_lost_events: bool = False
 
 
 @dataclass
@@ -66,6 +67,8 @@ class EventFeed:
     woken_at: float = 0.0
     quiet_count: int = 0
     """How often the followers were woken without an event, after `KEEP_ALIVE_SECONDS` without one."""
+    loss_count: int = 0
+    """How often the database came back without the newest events, after a failover. Followers must resume then."""
 
     @property
     def newest(self) -> int:
@@ -82,6 +85,9 @@ class EventFeed:
 
     def take(self, news: News, now: float) -> bool:
         """Add what is new; return whether to wake the followers: also after a quiet time."""
+        if news.has_lost_events:
+            self.is_loaded, self.tail = False, []
+            self.loss_count += 1
         if not self.is_loaded:
             self.first = news.start + 1
         is_change = bool(news.events) or news.is_live != self.is_live or not self.is_loaded
@@ -190,10 +196,12 @@ class EventFeeds:
             found = {id_: News(newest or 0, [], is_live=False) for id_, newest in known.items()}  # if it was deleted
             for id_, head in heads_of(session, list(known)).items():
                 newest = known[id_]
-                start = max(0, head.event_count - TAIL_EVENTS) if newest is None else newest
+                has_lost_events = newest is not None and head.event_count < newest
+                tail = max(0, head.event_count - TAIL_EVENTS)
+                start = tail if newest is None or has_lost_events else newest
                 events = self._encoded(session, id_, start, TAIL_EVENTS) if head.event_count > start else []
                 is_live = head.status in LIVE_EXPERIMENT or head.event_count > start + len(events)
-                found[id_] = News(start, events, is_live)
+                found[id_] = News(start, events, is_live, has_lost_events)
         return found
 
     def _encoded(self, session: Session, experiment_id: str, after: int, most: int) -> list[bytes]:

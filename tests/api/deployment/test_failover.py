@@ -60,3 +60,23 @@ def test_after_a_failover_nothing_is_known_of_trials_that_were_lost(service: Api
     assert third
     assert third.shown()["params"] == ProposalCache(context.database).propose(experiment["id"], 2).params
     assert third.shown()["params"] != learned.params
+
+
+def test_a_follower_resumes_when_events_were_lost(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    path = f"/v1/experiments/{name}/events"
+    with service.http.stream("GET", path) as stream:
+        ids = (line for line in stream.iter_lines() if line.startswith("id: "))
+        with lost_commits(service):
+            held.report(accuracy=0.9)
+            held.finish()
+            seen = len(service.events(name))
+            while next(ids) != f"id: {seen}":
+                pass
+        assert list(ids) == []
+    service.post(f"/v1/experiments/{name}/stop")
+    held.finish("stopped")
+    resumed = service.http.get(path, headers={"Last-Event-ID": str(seen)})
+    assert f"id: {len(service.events(name))}\n" in resumed.text
