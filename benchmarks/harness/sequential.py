@@ -1,13 +1,15 @@
-"""Searches of a function without learning curves, one trial after the other, by Paceline's and Optuna's samplers."""
+"""Searches of a function without learning curves by Paceline's and Optuna's samplers, mostly one trial at a time."""
 
 import argparse
 import warnings
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
@@ -27,36 +29,48 @@ class SequentialTask:
     loss: Callable[[Params], float | None]
 
 
-def by_paceline(sampler: str, task: SequentialTask, seed: int, trials: int) -> Losses:
+def by_paceline(sampler: str, task: SequentialTask, seed: int, trials: int, *, workers: int = 1) -> Losses:
+    """With more workers, so many trials run at the same time, and the oldest of them ends first."""
     problem = Problem(Space.model_validate(task.space), ("minimize",), max_trials=trials)
-    view, losses = StudyView(Study(problem, SamplerSpec(sampler=sampler), seed)), Losses()
+    view, losses, running = (
+        StudyView(Study(problem, SamplerSpec(sampler=sampler), seed)),
+        Losses(),
+        deque[Observation](),
+    )
     for number in range(trials):
         params = view.propose([], number)
         losses.append(loss := task.loss(params))
-        ended = (
+        view.update([Observation(number, params, "running")])
+        running.append(
             Observation(number, params, "diverged")
             if loss is None
             else Observation(number, params, "completed", (loss,))
         )
-        view.update([ended])
+        if len(running) == workers:
+            view.update([running.popleft()])
     return losses
 
 
 def by_optuna(
-    sampler: Callable[..., optuna.samplers.BaseSampler], task: SequentialTask, seed: int, trials: int
+    sampler: Callable[..., optuna.samplers.BaseSampler],
+    task: SequentialTask,
+    seed: int,
+    trials: int,
+    *,
+    workers: int = 1,
 ) -> Losses:
     """Optuna learns nothing of a trial that has failed."""
     space = Space.model_validate(task.space)
     distributions = distributions_of(space)
-    study, losses = optuna.create_study(sampler=sampler(seed=seed)), Losses()
+    study, losses, running = optuna.create_study(sampler=sampler(seed=seed)), Losses(), deque[optuna.Trial]()
     for _ in range(trials):
-        trial = study.ask(distributions)
+        running.append(trial := study.ask(distributions))
         params = {name: from_optuna(space.root[name], value) for name, value in trial.params.items()}
-        losses.append(loss := task.loss(params))
-        if loss is None:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        else:
-            study.tell(trial, loss)
+        losses.append(task.loss(params))
+        if len(running) == workers:
+            oldest = running.popleft()
+            loss = losses[oldest.number]
+            study.tell(oldest, loss, state=TrialState.FAIL if loss is None else TrialState.COMPLETE)
     return losses
 
 
