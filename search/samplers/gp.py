@@ -37,7 +37,8 @@ class Gp(Sampler):
     """Optuna's GPSampler, for hundreds of trials: a proposal's time grows with the cube of the completed trials.
 
     Where early stopping compares trials by the only objective, its model is one of the learning curves. A second
-    model learns where trials diverge. Without `n_startup_trials` the model starts after 10 trials where early stopping
+    model learns where trials diverge. Improvement counts from the best expected value, which with noise is below the
+    best observed one. Without `n_startup_trials` the model starts after 10 trials where early stopping
     may end them, otherwise after 4 and one more for each parameter: at most 10, and at most a quarter of the budget if
     that is more than 4.
     """

@@ -33,7 +33,7 @@ REGISTRY = "examples/own_sampler/paceline_annealing/registry"
 ALLOWED = {
     f"{REGISTRY}/samplers/annealing/__init__.py": "is a sampler by Optuna's public interface",
     "tests/unit/search/samplers/test_cmaes.py": "controls the random numbers of Optuna's sampler, to compare with it",
-    "tests/unit/search/samplers/test_gp.py": "compares with places in Optuna's private search space",
+    "tests/unit/search/samplers/test_gp.py": "compares with places and thresholds in Optuna's private parts",
     "tests/unit/search/samplers/test_nsga.py": "controls the random numbers of Optuna's samplers, to compare with them",
     "tests/unit/search/samplers/test_parzen_estimator.py": "compares with Optuna's private estimator",
     "tests/mirror/test_projection.py": "compares with the hypervolumes that Optuna plots",
@@ -193,6 +193,7 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
     "the groups of parameters": ("tpe", history, "SearchSpaceGroup", MagicMock),
     "the proposal of a Gaussian process": ("gp", gp_sampler.LevelGpSampler, "_sample_relative_impl", None),
     "where a Gaussian process looks for the best": ("gp", gp_sampler.DivergenceGpSampler, "_optimize_acqf", None),
+    "the threshold of a Gaussian process": ("gp", gp_sampler, "_improvement_in", MagicMock()),
     "the model of a Gaussian process": ("gp", gp_sampler, "fit_kernel_params", lambda **_: 1 / 0),
     "a module of the Gaussian process": ("gp", internals, "GP_MODULES", ("optuna._gp.moved",)),
 }

@@ -103,6 +103,29 @@ def _beyond_the_middle_infinite(problem: Problem, number: int) -> FrozenTrial:
     return trial if x <= 0.5 else with_value(trial, math.inf)  # noqa: PLR2004
 
 
+def gp_counts_from_the_best_expected_value(*, running: bool) -> None:
+    """With a constraint, because then the expected improvement is a part of the acquisition function."""
+    from search.samplers.optuna.gp.sampler import DivergenceGpSampler  # noqa: PLC0415 - may fail, and is then caught
+
+    space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})
+    problem = Problem(space, ("minimize",), constrained=True)
+    observations = [_noisy(number) for number in range(24)]
+    if running:
+        observations[-1] = Observation(23, observations[-1].params, "running")
+    history = [frozen_trial_of(problem, one, distributions_of(space)) for one in observations]
+    options: dict[str, Any] = {"seed": _SEED, "n_startup_trials": 4, "warn_independent_sampling": False}
+    proposed = ask(problem, without_warning(DivergenceGpSampler, **options), history, 24)["x"]
+    is_near = abs(float(str(proposed)) - 0.4) < 0.2  # noqa: PLR2004
+    _expect("a Gaussian process counts improvement from the best expected value", is_near)
+
+
+def _noisy(number: int) -> Observation:
+    """The least loss is at 0.3. One trial was lucky: to surpass its value is expected far away only."""
+    x = number * 0.618 % 1
+    loss = (x - 0.3) ** 2 + (-0.6 if number == 9 else 0.1 * (-1) ** number)  # noqa: PLR2004
+    return Observation(number, {"x": x}, "completed", (loss,), constraints=(x - 0.95,))
+
+
 def tpe_proposes_what_optunas_does(*, objectives: int = 1, group: bool = False) -> None:
     from search.samplers.optuna.tpe.sampler import ColumnsProposer  # noqa: PLC0415 - may fail, and is then caught
 
@@ -203,9 +226,15 @@ CHECKS: Mapping[str, Sequence[Check]] = {
         cmaes_draws_alike_from_a_new_and_from_a_restored_optimizer,
     ),
     "qmc": (qmc_proposes_the_point_with_the_trials_number,),
-    "gp": (gp_modules_exist, gp_models_curves, gp_avoids_where_trials_diverge),
+    "gp": (
+        gp_modules_exist,
+        gp_models_curves,
+        gp_avoids_where_trials_diverge,
+        partial(gp_counts_from_the_best_expected_value, running=False),
+        partial(gp_counts_from_the_best_expected_value, running=True),
+    ),
 }
-"""By sampler, what must hold for Paceline to use Optuna's private parts. They take a tenth of a second together."""
+"""By sampler, what must hold for Paceline to use Optuna's private parts. They take half a second together."""
 
 
 def _expect(what: str, holds: bool) -> None:

@@ -1,15 +1,17 @@
-"""The Gaussian process proposes what a study of Optuna does."""
+"""The Gaussian process proposes what a study of Optuna does, but for its threshold."""
 
 import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
+import torch
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import GPSampler
 
@@ -39,28 +41,64 @@ pytestmark = [
 ]
 
 
+class FromBestExpected(GPSampler):
+    """Its threshold is the greatest posterior mean of the feasible trials, in place of the best value."""
+
+    def __init__(self, feasible: Sequence[bool], **options: Any) -> None:
+        super().__init__(**options)
+        self._is_feasible = torch.tensor(feasible)
+
+    def _optimize_acqf(self, acqf: Any, best_params: Array | None) -> Array:  # noqa: ARG002
+        improvement = getattr(acqf, "_acqf", acqf)
+        observed = improvement._gpr._X_train[self._is_feasible]
+        means, _ = improvement._gpr.posterior(observed)
+        improvement._threshold = means.max().item()
+        found: Array = super()._optimize_acqf(acqf, observed[means.argmax()][None].numpy())
+        return found
+
+
 @pytest.mark.parametrize(
-    ("space", "suggest", "constrained"),
+    ("space", "suggest", "facts"),
     [
-        pytest.param(MIXED, mixed, False, marks=pytest.mark.slow),
-        (MIXED, mixed, True),
-        pytest.param(CONDITIONAL, conditional, False, marks=pytest.mark.slow),
+        pytest.param(MIXED, mixed, {}, marks=pytest.mark.slow),
+        (MIXED, mixed, {"largest": 100}),
+        pytest.param(MIXED, mixed, {"largest": 60}, marks=pytest.mark.slow),
+        pytest.param(CONDITIONAL, conditional, {}, marks=pytest.mark.slow),
+        pytest.param(MIXED, mixed, {"deterministic": True}, marks=pytest.mark.slow),
+        pytest.param(MIXED, mixed, {"deterministic": True, "largest": 100}, marks=pytest.mark.slow),
+        pytest.param(MIXED, mixed, {"objectives": 2}, marks=pytest.mark.slow),
     ],
-    ids=["numbers and choices", "constrained", "conditional"],
+    ids=[
+        "numbers and choices",
+        "constrained",
+        "the best is not feasible",
+        "conditional",
+        "deterministic",
+        "deterministic and constrained",
+        "two objectives",
+    ],
 )
 def test_gp_proposes_what_a_study_of_optuna_does(
-    space: Space, suggest: Callable[[optuna.Trial], Params], monkeypatch: pytest.MonkeyPatch, *, constrained: bool
+    space: Space, suggest: Callable[[optuna.Trial], Params], facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as no number has so many values that it is continuous for the model."""
+    """As long as no number has so many values that it is continuous for the model.
+
+    A single objective that may be noisy has another threshold than Optuna's.
+    """
     monkeypatch.setattr(model_space, "MAX_DISCRETE", math.inf)
-    study = study_of(space, SamplerSpec(sampler="gp", options={"n_startup_trials": 4}))
-    history = [
-        replace(observed(number, params, 1), constraints=(size(params) - 100,) if constrained else None)
-        for number, params in enumerate(of_paceline(study_of(space, SamplerSpec(sampler="random")), 8))
-    ]
+    objectives, deterministic = facts.get("objectives", 1), facts.get("deterministic", False)
+    options = {"n_startup_trials": 4, "deterministic_objective": deterministic}
+    study = study_of(space, SamplerSpec(sampler="gp", options=options), objectives)
+    params = of_paceline(study_of(space, SamplerSpec(sampler="random")), 8)
+    history = [observed(number, one, objectives) for number, one in enumerate(params)]
+    violations = [size(one) - facts.get("largest", math.inf) for one in params]
+    if "largest" in facts:
+        history = [replace(one, constraints=(found,)) for one, found in zip(history, violations, strict=True)]
+    feasible = [found <= 0 for found in violations]
+    sampler = GPSampler if deterministic or objectives > 1 else partial(FromBestExpected, feasible)
     optuna_study = optuna.create_study(
         directions=list(study.problem.directions),
-        sampler=GPSampler(seed=derived_seed(7, 8), n_startup_trials=4, warn_independent_sampling=False),
+        sampler=sampler(seed=derived_seed(7, 8), warn_independent_sampling=False, **options),
     )
     optuna_study.add_trials([frozen_trial_of(observation) for observation in history])
     assert propose(study, history, 8) == suggest(optuna_study.ask())
