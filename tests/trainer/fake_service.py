@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from service.domain.group_fit import fits_now
-from trainer.client.http import PROBLEM_TYPES
+from trainer.client.answers import PROBLEM_TYPES
 from trainer.wire import (
     Answer,
     Assignment,
@@ -334,6 +334,12 @@ class FakeService:
             return (503 if self.away else 404), b'{"type": "urn:paceline:error:not-found"}', ""
         return 200, *self.packages[package]
 
+    def got(self, path: str) -> tuple[int, Any]:
+        """The answer to a GET of no package."""
+        if path == "/healthz":
+            return 200, {}
+        return (503, {}) if self.away else (200, self.attempts(path.split("/")[3]))
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         service = self
         verbs = {"reports": self.report, "heartbeat": self.heartbeat, "logs": self.chunk, "finish": self.finish}
@@ -345,8 +351,7 @@ class FakeService:
 
             def do_GET(self) -> None:
                 if not self.path.startswith("/v1/packages/"):
-                    alive = self.path == "/healthz"
-                    self._answer(200, {} if alive else service.attempts(self.path.split("/")[3]))
+                    self._answer(*service.got(self.path))
                     return
                 status, content, filename = service.package(self.path.rpartition("/")[2])
                 self.send_response(status)

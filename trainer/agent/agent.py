@@ -30,14 +30,8 @@ from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
 from trainer.agent.slot_pool import IDLE_SLOT_SECONDS, AttemptId, SlotPool
 from trainer.agent.storage_probe import StorageProbe
 from trainer.client.addresses import ServiceAddresses
-from trainer.client.http import (
-    AgentNameTaken,
-    CallRefused,
-    ServiceClient,
-    ServiceFailed,
-    ServiceUnreachable,
-    backoff_delays,
-)
+from trainer.client.errors import AgentNameTaken, CallRefused, ForeignAnswer, ServiceFailed, ServiceUnreachable
+from trainer.client.http import ServiceClient, backoff_delays
 from trainer.process_log.context import log_context
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
@@ -383,7 +377,7 @@ class Agent:
                 try:
                     answer = call()
                 except (ServiceUnreachable, ServiceFailed) as error:
-                    if not has_warned:
+                    if not has_warned or isinstance(error, ForeignAnswer):
                         logger.warning("%s; the agent tries again until the call succeeds", error)
                     has_warned = True
                     if self._stopping.wait(delay):

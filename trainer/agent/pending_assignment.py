@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
-from trainer.client.http import CallRefused, ServiceClient, ServiceUnreachable
+from trainer.client.errors import CallRefused, ServiceUnreachable
+from trainer.client.http import ServiceClient
 from trainer.process_log.context import CREDENTIAL, log_context
 
 logger = logging.getLogger(__name__)

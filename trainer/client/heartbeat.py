@@ -7,14 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from trainer.client.http import (
-    CallRefused,
-    LeaseLost,
-    ServiceClient,
-    ServiceUnreachable,
-    backoff_delays,
-    post_with_samples,
-)
+from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
+from trainer.client.http import ServiceClient, backoff_delays, post_with_samples
 from trainer.client.listener import ServiceListener
 from trainer.process_log.context import log_context
 
@@ -88,7 +82,7 @@ class HeartbeatThread(threading.Thread):
         try:
             # A call that gets no answer must end in time for two more within the lease.
             post = partial(self._client.post, self._path, read_seconds=2 * self._interval)
-            answer = post_with_samples(post, self._body(progress)) or {}
+            answer = post_with_samples(post, self._body(progress))
         except LeaseLost:
             if not self._closed.is_set():
                 self.close()
@@ -97,10 +91,11 @@ class HeartbeatThread(threading.Thread):
         except CallRefused as refused:
             logger.warning("no heartbeat for %s: %s", self._path, refused)
             return self._interval
+        assert answer is not None  # noqa: S101 - the wire promises no 204 here
         self._listener.on_progress_known(progress)
-        decision = answer.get("decision", CONTINUE)
+        decision = answer["decision"]
         if decision == CONTINUE:
             return self._interval
         if not self._closed.is_set():
-            self._listener.on_order(decision, answer.get("reason"))
+            self._listener.on_order(decision, answer["reason"])
         return min(ORDER_POLL_SECONDS, self._interval)

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from trainer.client.http import CallRefused, ServiceClient, ServiceDiskFull, ServiceUnreachable
+from trainer.client.errors import CallRefused, ServiceDiskFull, ServiceUnreachable
+from trainer.client.http import ServiceClient
 from trainer.client.outbox import Batch, Outbox
 
 logger = logging.getLogger("paceline")

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from trainer.client.http import CallRefused, LeaseLost, ServiceClient, ServiceFailed, ServiceUnreachable, backoff_delays
+from trainer.client.errors import CallRefused, LeaseLost, ServiceFailed, ServiceUnreachable
+from trainer.client.http import ServiceClient, backoff_delays, log_level
 from trainer.client.listener import ServiceListener
 from trainer.process_log.context import log_context
 
@@ -74,7 +75,7 @@ class Outbox(threading.Thread):
             try:
                 self._on_answer(body, self._client.post(path, body) or {})
             except ServiceUnreachable as error:
-                logger.debug("%s: %s", self.name, error)
+                logger.log(log_level(error), "%s: %s; trying again", self.name, error)
                 if not self._gives_up(error) and not self._closed.wait(delay):
                     continue
             except LeaseLost:
@@ -203,7 +204,7 @@ class ReportOutbox(Outbox):
         if deciding is not None:
             self._listener.on_decided(deciding)
         for report in body["reports"]:
-            self._listener.on_decision(report["sequence"], answer.get("decision", "continue"), answer.get("reason"))
+            self._listener.on_decision(report["sequence"], answer["decision"], answer["reason"])
             if "checkpoint" in report:
                 counts = deciding is None or report["sequence"] <= deciding
                 if counts:

@@ -12,7 +12,7 @@ from functools import partial
 import ray
 from ray.exceptions import RayError
 
-from trainer.client.http import CallRefused, ServiceFailed, ServiceUnreachable
+from trainer.client.errors import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment, TrainerSpec

@@ -144,6 +144,25 @@ def test_an_assignment_waits_for_a_slot_only_for_a_limited_time(
     assert pool.asked.is_set()
 
 
+@pytest.mark.parametrize(
+    "failing", [(200, b'{"status": "ok"}'), (200, b""), (301, b""), (404, b'{"type": "about:blank"}')]
+)
+def test_an_agent_waits_while_another_program_answers(
+    alone: FakeService, run: Any, caplog: pytest.LogCaptureFixture, failing: tuple[int, bytes]
+) -> None:
+    alone.failing = failing
+    pool = NoSlots()
+    agent, stop = working(run, pool)
+    trial = alone.add_trial({"entrypoint": "train:train_fn"})
+    until(lambda: caplog.messages, "the agent to say that another program answers")
+    alone.failing = None
+    until(lambda: pool.assigned, "the assignment to be taken")
+    stop.set()
+    agent.join()
+    assert pool.assigned == [trial]
+    assert f"/claim answered {failing[0]} without a body of Paceline's" in caplog.messages[0]
+
+
 def test_a_refused_agent_ends_with_an_error_message(alone: FakeService, run: Any) -> None:
     alone.failing = (401, b'{"type": "urn:paceline:error:unauthorized", "detail": "no such token"}')
     with pytest.raises(SystemExit, match=r"does not let agent ending work: 401 unauthorized: no such token"):

@@ -14,7 +14,8 @@ import requests
 from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from trainer.client.addresses import ServiceAddresses
-from trainer.client.http import ServiceClient, ServiceUnreachable
+from trainer.client.errors import ServiceUnreachable
+from trainer.client.http import ServiceClient
 from trainer.wire import Answer
 
 pytestmark = pytest.mark.slow
@@ -98,9 +99,9 @@ def test_all_addresses_are_tried_before_a_call_fails_and_each_again_at_the_next_
     with refused() as first, refused() as second, frozen() as away:
         addresses = ServiceAddresses(f"{first},{second}")
         with pytest.raises(ServiceUnreachable, match="does not answer"):
-            ServiceClient(addresses, None).get("/v1/agents")
+            ServiceClient(addresses, None).get("/v1/agents/one/attempts")
         with pytest.raises(ServiceUnreachable, match=f"{away} does not answer in time"):
-            ServiceClient(f"{first},{away}", None).get("/v1/agents")
+            ServiceClient(f"{first},{away}", None).get("/v1/agents/one/attempts")
 
 
 def test_a_service_that_is_only_slow_at_one_call_is_not_left(
@@ -159,5 +160,5 @@ def test_a_password_in_an_address_is_in_no_message(service: FakeService, how: st
         address = silent if how == "refused" else service.url
         client = ServiceClient(address.replace("//", "//user:secret@"), None)
         with pytest.raises(ServiceUnreachable, match=address.removeprefix("http://")) as raised:
-            client.get("/v1/experiments")
+            client.get("/v1/agents/one/attempts")
     assert "secret" not in str(raised.value)

@@ -35,7 +35,7 @@ def report_outbox(client: ServiceClient, on_decision: Callable[..., None] = noth
 
 
 def test_a_refused_report_is_logged_with_the_id_of_its_call(service: FakeService) -> None:
-    service.failing = (500, b"{}")
+    service.failing = (500, b'{"type": "urn:paceline:error:internal-error"}')
     with logged("paceline") as lines:
         with log_context.bound(**ABOUT):
             outbox = report_outbox(ServiceClient(service.url, "secret-lease-token"))

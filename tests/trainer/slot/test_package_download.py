@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.fake_service import FakeService
-from trainer.client.http import CallRefused, ServiceClient, ServiceUnreachable, download_package
+from trainer.client.errors import CallRefused, ServiceUnreachable
+from trainer.client.http import ServiceClient, download_package
 
 
 def test_a_download_is_repeated_until_the_service_is_back(tmp_path: Path) -> None:

@@ -7,15 +7,9 @@ from functools import partial
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
+from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
 from trainer.client.heartbeat import HeartbeatThread
-from trainer.client.http import (
-    CallRefused,
-    LeaseLost,
-    ServiceClient,
-    ServiceUnreachable,
-    post_until_answered,
-    post_with_samples,
-)
+from trainer.client.http import ServiceClient, post_until_answered, post_with_samples
 from trainer.client.listener import ServiceListener
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import ReportOutbox

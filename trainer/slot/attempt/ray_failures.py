@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Collection
 from typing import Any
 
-from trainer.client.http import CallRefused, ServiceFailed
+from trainer.client.errors import CallRefused, ServiceFailed
 from trainer.storable_values import storable_text
 from trainer.worker.failures import (
     CANNOT_START,

@@ -1,0 +1,257 @@
+"""What another program answers in the service's place, as a proxy does, counts as no answer. Needs no Ray."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
+from tests.trainer.service_listener import listener, nothing
+from trainer import wire
+from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, PROMISES
+from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
+from trainer.client.http import ServiceClient, download_package, post_until_answered
+from trainer.client.log_outbox import LogOutbox
+from trainer.client.outbox import ReportOutbox, SavedCheckpoint
+
+Canned = tuple[int, bytes, dict[str, str]]
+
+OPENAPI = Path(__file__).parents[3] / "docs/reference/openapi.json"
+PAGE = b"<html><title>Sign in</title></html>"
+FOREIGN: dict[str, Canned] = {
+    "an empty answer": (200, b"", {}),
+    "an object": (200, b'{"status": "ok"}', {}),
+    "a list": (200, b"[]", {}),
+    "a page": (200, PAGE, {}),
+    "another answer of the service": (200, b'{"items": [], "next_cursor": null}', {}),
+    "an incomplete next trial": (200, b'{"status": "completed", "next": {"trial": "t-1"}}', {}),
+    "500": (500, PAGE, {}),
+    "500 as JSON": (500, b"{}", {}),
+    "520": (520, b"", {}),
+    "521": (521, PAGE, {}),
+    "501": (501, b"oops", {}),
+    "401": (401, b'{"type": "https://proxy.example/blocked", "title": "blocked"}', {}),
+    "403": (403, b'{"type": "about:blank"}', {}),
+    "404": (404, b'{"detail": "Not Found"}', {}),
+    "405": (405, PAGE, {}),
+    "409": (409, b'{"type": "lease-lost"}', {}),
+    "413": (413, PAGE, {}),
+    "301": (301, b"", {"Location": "https://elsewhere.example/"}),
+}
+EMPTY: Canned = (204, b"", {})
+
+foreign = pytest.mark.parametrize("given", FOREIGN.values(), ids=FOREIGN)
+foreign_or_empty = pytest.mark.parametrize("given", [*FOREIGN.values(), EMPTY], ids=[*FOREIGN, "204"])
+
+
+class Proxy:
+    """Answers the first calls with what is `canned`, and passes the others on to the service."""
+
+    def __init__(self, service: FakeService) -> None:
+        self.canned: list[Canned] = []
+        self.calls: list[str] = []
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._pass_on()
+
+            def do_POST(self) -> None:
+                self._pass_on()
+
+            def _pass_on(self) -> None:
+                proxy.calls.append(f"{self.command} {self.path}")
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                status, content, headers = proxy.canned.pop(0) if proxy.canned else self._service(body)
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(content))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(content)
+
+            def _service(self, body: bytes) -> Canned:
+                headers = {name: self.headers[name] for name in ("Authorization",) if name in self.headers}
+                answer = httpx.request(self.command, service.url + self.path, content=body, headers=headers)
+                named = answer.headers.get("Content-Disposition")
+                return answer.status_code, answer.content, {"Content-Disposition": named} if named else {}
+
+            def log_message(self, *_args: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[FakeService]:
+    with FakeService(str(tmp_path)).serving() as service:
+        yield service
+
+
+@pytest.fixture
+def proxy(service: FakeService) -> Iterator[Proxy]:
+    proxy = Proxy(service)
+    thread = threading.Thread(target=proxy.server.serve_forever, args=(0.05,))
+    thread.start()
+    yield proxy
+    proxy.server.shutdown()
+    proxy.server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def trial(service: FakeService) -> str:
+    trial = service.add_trial({"entrypoint": "train:train_fn"})
+    service.assign(trial)
+    return trial
+
+
+def client(proxy: Proxy, trial: str) -> ServiceClient:
+    return ServiceClient(proxy.url, f"lease-{trial}")
+
+
+@foreign_or_empty
+def test_a_report_is_sent_again_until_the_service_itself_answers(
+    service: FakeService, proxy: Proxy, trial: str, given: Canned
+) -> None:
+    known: list[str] = []
+    lost: list[Exception] = []
+    heard = listener(on_checkpoint_known=lambda uri, _kept: known.append(uri), on_report_lost=lost.append)
+    outbox = ReportOutbox(client(proxy, trial), trial, heard)
+    proxy.canned = [given]
+    outbox.put(0, {"loss": 1}, SavedCheckpoint("/saved"))
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.close()
+    outbox.join()
+    assert [report.sequence for report in service.reports[trial]] == [0]
+    assert (known, lost) == (["/saved"], [])
+    assert len(proxy.calls) == 2
+
+
+@foreign
+def test_output_is_sent_again_until_the_service_itself_answers(
+    service: FakeService, proxy: Proxy, trial: str, given: Canned
+) -> None:
+    outbox = LogOutbox(client(proxy, trial), trial, nothing)
+    proxy.canned = [given]
+    outbox.put(0, 0, "a line\n")
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.close()
+    outbox.join()
+    assert service.log(trial) == "a line\n"
+
+
+@foreign_or_empty
+def test_an_end_is_sent_again_until_the_service_itself_answers(
+    service: FakeService, proxy: Proxy, trial: str, given: Canned
+) -> None:
+    proxy.canned = [given]
+    path, body = f"/v1/trials/{trial}/finish", {"outcome": "completed"}
+    answer = post_until_answered(client(proxy, trial), path, body, threading.Event())
+    assert answer == {"status": "completed", "next": None}
+    assert trial in service.finishes
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.post("/v1/agents/one/claim", {}),
+        lambda client: client.get("/v1/agents/one/attempts"),
+        lambda client: client.post("/v1/agents/one/deletions", {}),
+        lambda client: client.post("/v1/agents/one/leave", {}),
+        lambda client: client.post("/v1/trials/t-1/heartbeat", {}),
+        lambda client: client.package("sha256:00"),
+    ],
+    ids=["claim", "attempts", "deletions", "leave", "heartbeat", "package"],
+)
+@foreign
+def test_no_call_takes_an_answer_of_another_program(
+    proxy: Proxy, given: Canned, call: Callable[[ServiceClient], object]
+) -> None:
+    proxy.canned = [given]
+    with pytest.raises(ForeignAnswer, match=f"{proxy.url}/v1/.* answered {given[0]}"):
+        call(ServiceClient(proxy.url, "token"))
+    assert len(proxy.calls) == 1
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504, 507])
+def test_a_proxy_before_a_service_that_is_away_is_no_other_program(proxy: Proxy, status: int) -> None:
+    proxy.canned = [(status, PAGE, {})]
+    with pytest.raises(ServiceUnreachable, match=str(status)) as raised:
+        ServiceClient(proxy.url, "token").post("/v1/agents/one/claim", {})
+    assert type(raised.value) is ServiceUnreachable
+
+
+def test_a_call_that_a_proxy_finds_too_large_is_not_repeated(proxy: Proxy) -> None:
+    proxy.canned = [(413, PAGE, {})]
+    with pytest.raises(CallRefused, match=r"answered 413 without a body of Paceline's.*Sign in"):
+        ServiceClient(proxy.url, "token").post("/v1/trials/t-1/reports", {"text": "x" * 100_000})
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirection_is_named_and_not_followed(proxy: Proxy, status: int) -> None:
+    to = f"{proxy.url}/v1/agents/one/claim"
+    proxy.canned = [(status, b"", {"Location": to})]
+    with pytest.raises(ForeignAnswer, match=f"answered {status}, a redirection to {to}, .*set PACELINE_URL"):
+        ServiceClient(proxy.url, "token").post("/v1/agents/one/claim", {})
+    assert proxy.calls == ["POST /v1/agents/one/claim"]
+
+
+def test_the_next_address_is_called_where_another_program_answers(
+    service: FakeService, proxy: Proxy, trial: str
+) -> None:
+    proxy.canned = 5 * [FOREIGN["an object"]]
+    both = ServiceClient(f"{proxy.url},{service.url}", f"lease-{trial}")
+    body = {"reports": [{"sequence": 0, "metrics": {}}]}
+    assert both.post(f"/v1/trials/{trial}/reports", body) == json.loads(wire.Answer().model_dump_json())
+
+
+def test_people_see_that_another_program_answers(proxy: Proxy, trial: str, caplog: pytest.LogCaptureFixture) -> None:
+    proxy.canned = [(404, PAGE, {})]
+    with caplog.at_level(logging.WARNING, "paceline"):
+        path, body = f"/v1/trials/{trial}/finish", {"outcome": "completed"}
+        post_until_answered(client(proxy, trial), path, body, threading.Event())
+    [line] = caplog.messages
+    assert f"{proxy.url}{path} answered 404 without a body of Paceline's" in line
+    assert "<title>Sign in</title>" in line
+
+
+def test_a_package_with_other_bytes_is_asked_for_again(service: FakeService, proxy: Proxy) -> None:
+    package = service.add_package("x = 1")
+    proxy.canned = [(200, b"x = 2", {"Content-Disposition": 'attachment; filename="train.py"'})]
+    found = download_package(ServiceClient(proxy.url, "token"), package, lambda: False)
+    assert (found.content, found.filename) == (b"x = 1", "train.py")
+    assert len(proxy.calls) == 2
+
+
+MODELS: dict[type[BaseModel], Any] = {
+    wire.Answer: ANSWER,
+    wire.Finished: FINISHED,
+    wire.HeldAttempts: HELD_ATTEMPTS,
+    wire.Assignment: ASSIGNMENT,
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_fields_of_a_promise_are_fields_of_the_wire(model: type[BaseModel]) -> None:
+    assert set(MODELS[model]) <= set(model.model_fields)
+
+
+@pytest.mark.parametrize("verb", PROMISES)
+def test_each_promise_is_that_of_the_services_description(verb: str) -> None:
+    described = json.loads(OPENAPI.read_text())["paths"]
+    method = "get" if verb == "attempts" else "post"
+    noun = "/v1/agents/{name}" if verb in {"claim", "attempts", "deletions", "leave"} else "/v1/trials/{trial}"
+    answers = described[f"{noun}/{verb}"][method]["responses"]
+    assert ("204" in answers) == PROMISES[verb].may_be_empty
+    schemas = [answer["content"]["application/json"]["schema"] for code, answer in answers.items() if code == "200"]
+    promised = [model.__name__ for model, fields in MODELS.items() if fields is PROMISES[verb].fields]
+    assert [schema["$ref"].rpartition("/")[2] for schema in schemas] == promised
