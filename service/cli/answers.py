@@ -8,8 +8,7 @@ import httpx
 from service.cli.commands_for_calls import with_commands
 from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
-
-IS_IT_A_PROXY = "is PACELINE_URL right, or is a proxy in between?"
+from trainer.process_log.foreign_answers import IS_IT_A_PROXY, certificate_problem, foreign_answer
 
 Json = dict[str, Any]
 
@@ -20,7 +19,9 @@ class Unreachable(Exception):
     is_temporary = True
 
     def __init__(self, url: str, error: Exception) -> None:
-        if isinstance(error, httpx.ConnectError):
+        if untrusted := certificate_problem(url, error):
+            message = untrusted
+        elif isinstance(error, httpx.ConnectError):
             message = f"no service answers at {url} ({error}); start it with `paceline up`, or set PACELINE_URL"
         else:
             message = f"a call to the service at {url} failed: {error or type(error).__name__}"
@@ -110,9 +111,8 @@ def _object_in(response: httpx.Response) -> Json:
 
 
 def _foreign(response: httpx.Response) -> Refused:
-    to = f", a redirection to {response.headers['location']}," if response.has_redirect_location else ""
-    answered = f"{without_password(str(response.url))} answered {response.status_code}{to}"
-    detail = f"{answered} without a body of Paceline's; {IS_IT_A_PROXY} {response.text[:200]}"
+    location = without_password(response.headers["location"]) if response.has_redirect_location else None
+    detail = foreign_answer(without_password(str(response.url)), response.status_code, location, response.text)
     return Refused({"status": response.status_code, "detail": detail})
 
 

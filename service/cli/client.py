@@ -43,8 +43,9 @@ class Client:
         # A proxy from the environment cannot reach loopback addresses.
         parts = urlsplit(self.url)
         trust_env = parts.hostname not in LOOPBACK
-        verify = parts.scheme == "https"  # loading the certificates takes longer than a call
         try:
+            # Loading the certificates takes longer than a call. Those of the environment count on loopback, too.
+            verify = httpx.create_ssl_context() if parts.scheme == "https" else False
             self._http = httpx.Client(
                 base_url=address, headers=headers, timeout=TIMEOUT_SECONDS, trust_env=trust_env, verify=verify
             )

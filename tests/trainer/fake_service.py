@@ -91,22 +91,22 @@ class FakeService:
         self._holders: dict[str, str] = {}
         self._answers: dict[str, Assignment | None] = {}
         self._changed = threading.Condition()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http://127.0.0.1:{self.server.server_port}"
 
     @contextmanager
     def serving(self) -> Iterator["FakeService"]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
             yield self
         finally:
-            self._server.shutdown()
-            self._server.server_close()
+            self.server.shutdown()
+            self.server.server_close()
             thread.join()
 
     @property

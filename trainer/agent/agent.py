@@ -80,6 +80,7 @@ def run_agent(
     namespace: str = "paceline",
     token: str | None = None,
     *,
+    certificates: str | None = None,
     idle_seconds: float = IDLE_SLOT_SECONDS,
     state: Path | None = None,
     spare_slot: bool = False,
@@ -89,17 +90,17 @@ def run_agent(
 ) -> None:
     """Work for `service_url` on the cluster at `ray_address` until SIGTERM, SIGINT or `stop`.
 
-    `service_url`: one address, or several with commas between them. `token` is the agent's own. Slots without work
-    close after `idle_seconds`; with `spare_slot` one is always ready for the next experiment's first trial, and
-    `prestarted` idle worker processes on each node, which come from the nodes' fork servers; those have also imported
-    the modules `preloaded`. While another agent works under this name, this one waits for its end. `state` is the
-    directory of the liveness lock, which tells later agents whether this one is dead. Raises ClusterUnreachable, also
-    when the cluster is lost later, AgentReplaced and AgentRefused.
+    `service_url`, `certificates`: as for ServiceAddresses. `token` is the agent's own. Slots without work close after
+    `idle_seconds`; with `spare_slot` one is always ready for the next experiment's first trial, and `prestarted` idle
+    worker processes on each node, which come from the nodes' fork servers; those have also imported the modules
+    `preloaded`. While another agent works under this name, this one waits for its end. `state` is the directory of the
+    liveness lock, which tells later agents whether this one is dead. Raises ClusterUnreachable, also when the cluster
+    is lost later, AgentReplaced and AgentRefused.
     """
     stopping = stop or threading.Event()
     connect(ray_address, namespace)
     _install_signal_handlers(stopping)  # after Ray, which installs its own
-    addresses = ServiceAddresses(service_url)
+    addresses = ServiceAddresses(service_url, certificates)
     pool = SlotPool(name, addresses, spare=spare_slot, prestarted=prestarted, preloaded=preloaded)
     pool.prestart.start()
     agent = Agent(name, addresses, token, pool, idle_seconds, LivenessLock(state))
@@ -193,8 +194,7 @@ class Agent:
             holder = taken.facts["holder"]
             replaces = holder if is_dead(holder) or self._liveness_lock.is_known_dead(holder) else None
             if replaces is None:
-                level = logging.DEBUG if has_warned else logging.WARNING
-                logger.log(level, "%s. This agent waits until then", taken.detail)
+                (logger.debug if has_warned else logger.warning)("%s. This agent waits until then", taken.detail)
                 has_warned = True
                 if stopping.wait(delay):
                     return False

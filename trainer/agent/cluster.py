@@ -96,6 +96,7 @@ def start_slot(
         "log": asdict(LogSettings.from_env()),
         "agent": log_context.process.get("agent"),
         "traces": exporter_settings(),
+        "certificates": addresses.certificates,
     }
     return name, actor_class.remote(str(addresses), name, spare=spare, **own)
 

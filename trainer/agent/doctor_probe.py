@@ -6,6 +6,7 @@ written there.
 """
 
 import json
+import os
 import platform
 import sys
 import time
@@ -16,7 +17,10 @@ import ray
 import requests
 
 from trainer.agent.cluster import ClusterUnreachable, connect
+from trainer.agent.settings import BadSetting, trusted_certificates
 from trainer.agent.storage_probe import write_error
+from trainer.client.session import service_session
+from trainer.process_log.foreign_answers import certificate_problem
 from trainer.slot.nodes.node_tasks import run_on_node
 
 SERVICE_SECONDS = 5.0
@@ -48,20 +52,23 @@ class NodeAnswer:
 def main(ray_address: str) -> int:
     asked = json.load(sys.stdin)
     try:
+        certificates = trusted_certificates(os.environ, asked["services"])
         connect(ray_address, NAMESPACE)
-    except ClusterUnreachable as error:
+    except (BadSetting, ClusterUnreachable) as error:
         json.dump({"error": str(error), "nodes": []}, sys.stdout)
         return 1
-    answers = [_ask_node(node, asked["services"], asked["storage"]) for node in ray.nodes() if node["Alive"]]
+    answers = [
+        _ask_node(node, asked["services"], certificates, asked["storage"]) for node in ray.nodes() if node["Alive"]
+    ]
     json.dump({"error": None, "nodes": [asdict(one) for one in answers]}, sys.stdout)
     return 0
 
 
-def _ask_node(node: dict[str, str], services: list[str], storage: str | None) -> NodeAnswer:
+def _ask_node(node: dict[str, str], services: list[str], certificates: str | None, storage: str | None) -> NodeAnswer:
     address = node["NodeManagerAddress"]
     before = time.time()
     try:
-        facts = run_on_node(node["NodeID"], _facts_of_this_node, services, storage, node["NodeID"])
+        facts = run_on_node(node["NodeID"], _facts_of_this_node, services, certificates, storage, node["NodeID"])
     except ray.exceptions.RayError as error:
         return NodeAnswer(address, error=f"{type(error).__name__}: {error}".partition("\n")[0])
     # The node read its clock between the two readings here; what is outside of them is skew.
@@ -69,13 +76,13 @@ def _ask_node(node: dict[str, str], services: list[str], storage: str | None) ->
     return NodeAnswer(address, facts, ahead)
 
 
-def _facts_of_this_node(services: list[str], storage: str | None, node: str) -> NodeFacts:
+def _facts_of_this_node(services: list[str], certificates: str | None, storage: str | None, node: str) -> NodeFacts:
     """Runs on the node."""
     return NodeFacts(
         seconds=time.time(),
         python=platform.python_version(),
         packages={name: _version(name) for name in PACKAGES},
-        services={url: _service_error(url) for url in services},
+        services={url: _service_error(url, certificates) for url in services},
         storage_error=None if storage is None else write_error(storage, f".paceline-doctor-{node}"),
     )
 
@@ -87,13 +94,12 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _service_error(url: str) -> str | None:
-    session = requests.Session()
-    session.trust_env = False  # as the slots' calls: no proxy between a cluster and its control plane
+def _service_error(url: str, certificates: str | None) -> str | None:
+    session = service_session(certificates)
     try:
         session.get(f"{url.rstrip('/')}/healthz", timeout=SERVICE_SECONDS).raise_for_status()
     except requests.RequestException as error:
-        return f"{type(error).__name__}: {error}"
+        return certificate_problem(url, error) or f"{type(error).__name__}: {error}"
     return None
 
 

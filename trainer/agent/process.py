@@ -13,7 +13,13 @@ import threading
 
 from trainer.agent.agent import AgentRefused, AgentReplaced, run_agent
 from trainer.agent.cluster import ClusterUnreachable
-from trainer.agent.settings import BadSetting, preloaded_modules, prestarted_workers, state_directory
+from trainer.agent.settings import (
+    BadSetting,
+    preloaded_modules,
+    prestarted_workers,
+    state_directory,
+    trusted_certificates,
+)
 from trainer.agent.supervisor import CLUSTER_LOST, REFUSED, REPLACED
 from trainer.process_log.redaction import redacted
 from trainer.process_log.setup import LogSettings, set_up_process, writes_json
@@ -27,6 +33,7 @@ def main(service_url: str, name: str, ray_address: str) -> int:
             name,
             ray_address,
             token=os.environ.get("PACELINE_TOKEN"),
+            certificates=trusted_certificates(os.environ, service_url.split(",")),
             state=state_directory(os.environ),
             spare_slot=True,
             prestarted=prestarted_workers(os.environ),

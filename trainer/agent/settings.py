@@ -1,7 +1,8 @@
 """The settings of an agent that are environment variables; docs/reference/settings.md describes them."""
 
 import os
-from collections.abc import Mapping
+import ssl
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
@@ -47,3 +48,19 @@ def preloaded_modules(env: Mapping[str, str]) -> tuple[str, ...]:
             "commas between them, such as transformers,lightning.pytorch"
         )
     return names
+
+
+def trusted_certificates(env: Mapping[str, str], service_urls: Iterable[str]) -> str | None:
+    """What SSL_CERT_FILE names, as text: nodes of the cluster need not have the file. None where it is not needed.
+
+    Raises BadSetting.
+    """
+    path = env.get("SSL_CERT_FILE")
+    if not path or not any(url.strip().startswith("https:") for url in service_urls):
+        return None
+    try:
+        certificates = Path(path).read_text(encoding="ascii", errors="ignore")  # there may be comments in it
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=certificates)
+    except (OSError, ValueError) as error:
+        raise BadSetting(f"SSL_CERT_FILE is {path!r}, in which there are no certificates (PEM): {error}") from error
+    return certificates

@@ -13,9 +13,13 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class ServiceAddresses:
-    """`given` is one address, or several with commas between them. The service may announce more. Thread-safe."""
+    """`given` is one address, or several with commas between them. The service may announce more. Thread-safe.
 
-    def __init__(self, given: str) -> None:
+    `certificates`: PEM, of the authorities to trust there; None: the usual ones.
+    """
+
+    def __init__(self, given: str, certificates: str | None = None) -> None:
+        self.certificates = certificates
         self._given = [url.strip().rstrip("/") for url in given.split(",") if url.strip()]
         self._announced: list[str] = []
         self._position = 0

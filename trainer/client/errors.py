@@ -22,7 +22,7 @@ class ServiceUnreachable(Exception):
 
 
 class ForeignAnswer(ServiceUnreachable):
-    """Another program has answered, as a proxy or the page of a login: the service may not even have got the call.
+    """Another program has answered, as a proxy or the page of a login, or one whose certificate is not trusted.
 
     People are to see it, because it may last until they change something.
     """

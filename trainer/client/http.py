@@ -22,7 +22,9 @@ from trainer.client.errors import (
     ServiceFailed,
     ServiceUnreachable,
 )
+from trainer.client.session import service_session
 from trainer.process_log.context import log_context, new_request_id
+from trainer.process_log.foreign_answers import certificate_problem
 from trainer.traces import TRACEPARENT, tracing
 
 logger = logging.getLogger("paceline")
@@ -72,8 +74,7 @@ class ServiceClient:
 
     def __init__(self, addresses: ServiceAddresses | str, token: str | None) -> None:
         self._addresses = ServiceAddresses(addresses) if isinstance(addresses, str) else addresses
-        self._session = requests.Session()
-        self._session.trust_env = False  # no proxy between a cluster and its control plane, and no netrc
+        self._session = service_session(self._addresses.certificates)
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
 
@@ -156,6 +157,9 @@ class ServiceClient:
             )
         except requests.ReadTimeout as error:
             raise AnswerLate(f"{address} does not answer in time") from error
+        except requests.exceptions.SSLError as error:
+            why = certificate_problem(address, error) or f"{address} cannot be called with TLS: {error}"
+            raise ForeignAnswer(why) from error
         except requests.RequestException as error:
             raise ServiceUnreachable(f"{address} does not answer: {type(error).__name__}") from error
         if (others := answer.headers.get(SERVICES_HEADER)) is not None:

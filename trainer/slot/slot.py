@@ -71,6 +71,7 @@ class Slot(WorkerMessageHandlers):
         log: Mapping[str, str] | None = None,
         agent: str | None = None,
         traces: Mapping[str, str] | None = None,
+        certificates: str | None = None,
     ) -> None:
         settings = LogSettings(**log or {})
         self._log_fields = {"agent": agent, "slot": name}
@@ -88,11 +89,10 @@ class Slot(WorkerMessageHandlers):
         self._state = SlotState()
         self._orphan_check = OrphanCheck(self.orphan_seconds)
         self._remover = DirectoryRemover()
+        addresses = ServiceAddresses(service_url, certificates)
         self._handle = ray.get_runtime_context().current_actor
         self._executor = AttemptExecutor(
-            AttemptPlanner(
-                name, self._handle, ServiceAddresses(service_url), self._package, settings, self._log_fields
-            ),
+            AttemptPlanner(name, self._handle, addresses, self._package, settings, self._log_fields),
             self._nodes,
             self._state,
             self._remover,
