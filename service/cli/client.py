@@ -1,6 +1,7 @@
 """A client of the HTTP API, as the command line uses it: one method for each call."""
 
 import json
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 """Longer than the service lets a computation wait and run: by default a minute and a half."""
 ONE_OR_SEVERAL = ("id", "items")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+
+KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+"""When the other side of a connection counts as gone: 35 s after the last byte. Routers keep the connection, too."""
 
 NO_HEADERS: Mapping[str, str] = {}
 REPETITION_PAUSES_SECONDS = (1.0, 3.0)
@@ -177,6 +181,7 @@ class Client:
         given = {name: value for name, value in params.items() if value is not None}
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
         with self._stream(path_of("trials", trial, "logs"), params=given, timeout=timeout) as response:
+            _keep_alive(response)
             yield from response.iter_text()
 
     @contextmanager
@@ -275,6 +280,18 @@ class Client:
             yield
         except (httpx.TransportError, UnicodeError) as error:  # the latter of a proxy whose name cannot be looked up
             raise Unreachable(self.url, error) from error
+
+
+def _keep_alive(response: httpx.Response) -> None:
+    """Have the kernel find out that the other side is gone, while the answer has nothing to say for hours.
+
+    Not in the client's transport: one with options of its own would take no proxies from the environment.
+    """
+    connection = response.extensions["network_stream"].get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEP_ALIVE.items():
+        if hasattr(socket, option):  # some systems lack some of them
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _deserve_repetition(failures: Sequence[Unreachable | Refused]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -11,6 +12,10 @@ from service.cli.answers import Refused, Unreachable
 from service.cli.client import Client
 from service.cli.terminal.followed_log import BOOKMARK_LINES, followed_log
 from service.cli.terminal.outage import Outage
+from tests.unit.cli.canned_service import Answer, answering
+
+SOCKETS = Path("/proc/net/tcp")
+KEEP_ALIVE_TIMER = "02:"
 
 AWAY = Unreachable("http://127.0.0.1:8000", httpx.ConnectError("connection refused"))
 PROXY = Refused({"status": 502, "detail": "bad gateway"})
@@ -120,3 +125,13 @@ def test_the_first_attempt_of_a_queued_trial_is_followed() -> None:
 def test_a_trial_that_is_deleted_or_a_service_that_stays_away_ends_following(error: Exception, seconds: float) -> None:
     with pytest.raises(type(error)):
         followed(RestartingService([["a\n", error]], [RUNNING]), seconds=seconds)
+
+
+@pytest.mark.skipif(not SOCKETS.exists(), reason="this system does not list its sockets")
+def test_the_kernel_probes_the_connection_of_a_log_that_is_silent() -> None:
+    with answering(Answer(body=b"a")) as (address, _), Client(address) as client:
+        log = client.logs("t-1", None, None, follow=True)
+        next(log)
+        to = f":{int(address.rpartition(':')[2]):04X}"
+        [timer] = [line.split()[5] for line in SOCKETS.read_text().splitlines() if line.split()[2].endswith(to)]
+    assert timer.startswith(KEEP_ALIVE_TIMER)
