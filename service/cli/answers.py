@@ -10,6 +10,9 @@ from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
 from trainer.process_log.foreign_answers import IS_IT_A_PROXY, certificate_problem, foreign_answer
 
+TEMPORARY = frozenset({408, 429, 502, 503, 504})
+SUCCESS = range(200, 300)
+
 Json = dict[str, Any]
 
 
@@ -45,8 +48,14 @@ class Refused(Exception):
         self.hints: list[str] = []
 
     @property
+    def is_own(self) -> bool:
+        """Whether the service itself has answered, and no other program in its place."""
+        return str(self.problem.get("type", "")).startswith(PROBLEM_TYPES)
+
+    @property
     def type(self) -> str:
-        return str(self.problem.get("type", "")).removeprefix(PROBLEM_TYPES)
+        """Empty for an answer of another program."""
+        return str(self.problem["type"]).removeprefix(PROBLEM_TYPES) if self.is_own else ""
 
     @property
     def status(self) -> int:
@@ -54,23 +63,28 @@ class Refused(Exception):
 
     @property
     def is_temporary(self) -> bool:
-        """Whether it says that the service, or what a proxy passes calls on to, is away for now."""
-        return self.status in (502, 503, 504)
+        """Whether the service itself may answer later: it is away for now, or another program has answered."""
+        return self.status in TEMPORARY or not self.is_own
 
     @property
     def deserves_repetition(self) -> bool:
-        """Whether the call may succeed if it is repeated. The same computation would take too long again."""
-        return self.is_temporary and self.type != TooMuchWork.type
+        """Whether the call may succeed if it is repeated soon. The same computation would take too long again."""
+        is_failure = not self.is_own and self.status >= httpx.codes.INTERNAL_SERVER_ERROR
+        return self.type != TooMuchWork.type and (self.status in TEMPORARY or is_failure)
 
     @property
     def leaves_open(self) -> bool:
-        """Whether the service may have carried out the call: a proxy asked it in vain, or the answer is damaged."""
-        return self.status in (502, 504) or self.status in range(200, 300)
+        """Whether the service may have carried out the call, and a proxy has asked it in vain or damaged the answer.
+
+        With 503 a proxy says that there is no service to ask.
+        """
+        is_failure = self.status >= httpx.codes.INTERNAL_SERVER_ERROR and self.status != httpx.codes.SERVICE_UNAVAILABLE
+        return not self.is_own and (is_failure or self.status == httpx.codes.REQUEST_TIMEOUT or self.status in SUCCESS)
 
     @property
     def is_verdict(self) -> bool:
         """Whether the service itself has refused the call, and not because of the token or the number of calls."""
-        return bool(self.type) and self.status in range(400, 500) and self.status not in (401, 403, 429)
+        return self.is_own and self.status in range(400, 500) and self.status not in (401, 403, 408, 429)
 
     @property
     def errors(self) -> list[str]:
@@ -86,7 +100,7 @@ def body_of(response: httpx.Response, members: Sequence[str]) -> Json:
     """Raises Refused for what is no JSON object with one of the members, as the page of a login."""
     body = _object_in(response)
     if not any(member in body for member in members):
-        raise _foreign(response)
+        raise foreign(response)
     return body
 
 
@@ -98,7 +112,7 @@ def raise_for_status(response: httpx.Response) -> None:
     problem = _object_in(response) if is_problem else {}
     if problem.get("detail") or problem.get("title"):
         raise Refused(problem | {"status": response.status_code})
-    raise _foreign(response)
+    raise foreign(response)
 
 
 def _object_in(response: httpx.Response) -> Json:
@@ -110,7 +124,7 @@ def _object_in(response: httpx.Response) -> Json:
     return body if isinstance(body, dict) else {}
 
 
-def _foreign(response: httpx.Response) -> Refused:
+def foreign(response: httpx.Response) -> Refused:
     location = without_password(response.headers["location"]) if response.has_redirect_location else None
     detail = foreign_answer(without_password(str(response.url)), response.status_code, location, response.text)
     return Refused({"status": response.status_code, "detail": detail})

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from service.cli.answers import Json, Refused, Unreachable, body_of, raise_for_status, undecodable
+from service.cli.answers import Json, Refused, Unreachable, body_of, foreign, raise_for_status, undecodable
 from service.cli.arguments import BadArgument
 from service.cli.code_archive import Code
 from service.settings import without_password
@@ -89,20 +89,25 @@ class Client:
         )
 
     def pause(self, experiment: str) -> Json:
-        return self._json("POST", path_of("experiments", experiment, "pause"))
+        return self._order(experiment, "pause")
 
     def resume(self, experiment: str) -> Json:
-        return self._json("POST", path_of("experiments", experiment, "resume"))
+        return self._order(experiment, "resume")
 
     def stop_experiment(self, experiment: str) -> Json:
-        return self._json("POST", path_of("experiments", experiment, "stop"))
+        return self._order(experiment, "stop")
 
     def cancel(self, experiment: str) -> Json:
-        return self._json("POST", path_of("experiments", experiment, "cancel"))
+        return self._order(experiment, "cancel")
+
+    def _order(self, experiment: str, verb: str) -> Json:
+        with _hinting(f"paceline show {experiment}"):
+            return self._json("POST", path_of("experiments", experiment, verb))
 
     def change(self, experiment: str, patch: Json) -> Json:
         headers = {"Content-Type": "application/merge-patch+json"}
-        return self._json("PATCH", path_of("experiments", experiment), content=json.dumps(patch), headers=headers)
+        with _hinting(f"paceline show {experiment}"):
+            return self._json("PATCH", path_of("experiments", experiment), content=json.dumps(patch), headers=headers)
 
     def checkpoint_plan(self, experiment: str, rules: Json) -> Json:
         """What retention would do by the spec's rules with these changes: all of its pages as one."""
@@ -112,7 +117,10 @@ class Client:
 
     def delete(self, experiment: str, *, keep_checkpoints: bool) -> None:
         params = {"keep_checkpoints": True} if keep_checkpoints else {}
-        self._call("DELETE", path_of("experiments", experiment), params=params)
+        with _hinting("paceline ls"):
+            answer = self._call("DELETE", path_of("experiments", experiment), params=params)
+            if answer.status_code != httpx.codes.NO_CONTENT:
+                raise foreign(answer)
 
     def importance(self, experiment: str, metric: str | None, evaluator: str) -> Json:
         params = {"evaluator": evaluator} | ({"metric": metric} if metric else {})
@@ -150,10 +158,12 @@ class Client:
         return trials
 
     def retry_trial(self, trial: str) -> Json:
-        return self._json("POST", path_of("trials", trial, "retry"))
+        with _hinting(f"paceline show {trial}"):
+            return self._json("POST", path_of("trials", trial, "retry"))
 
     def stop_trial(self, trial: str) -> Json:
-        return self._json("POST", path_of("trials", trial, "stop"))
+        with _hinting(f"paceline show {trial}"):
+            return self._json("POST", path_of("trials", trial, "stop"))
 
     def trial(self, trial: str) -> Json:
         return self._json("GET", path_of("trials", trial))
@@ -168,10 +178,14 @@ class Client:
         return self._items(path_of("trials", trial, "checkpoints"), {})
 
     def pin_checkpoint(self, trial: str, step: int) -> Json:
-        return self._json("PUT", path_of("trials", trial, "checkpoints", step, "pin"), members=("step",))
+        return self._pin("PUT", trial, step)
 
     def unpin_checkpoint(self, trial: str, step: int) -> Json:
-        return self._json("DELETE", path_of("trials", trial, "checkpoints", step, "pin"), members=("step",))
+        return self._pin("DELETE", trial, step)
+
+    def _pin(self, method: str, trial: str, step: int) -> Json:
+        with _hinting(f"paceline checkpoints {trial}"):
+            return self._json(method, path_of("trials", trial, "checkpoints", step, "pin"), members=("step",))
 
     def logs(
         self, trial: str, rank: int | None, tail: int | None, attempt: int | None = None, *, follow: bool
@@ -181,6 +195,9 @@ class Client:
         given = {name: value for name, value in params.items() if value is not None}
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
         with self._stream(path_of("trials", trial, "logs"), params=given, timeout=timeout) as response:
+            if not response.headers.get("content-type", "").startswith("text/plain"):
+                response.read()
+                raise foreign(response)
             _keep_alive(response)
             yield from response.iter_text()
 
@@ -252,10 +269,7 @@ class Client:
             except (Unreachable, Refused) as error:
                 failures.append(error)
                 if not _deserve_repetition(failures):
-                    if _leave_open(failures):
-                        error.hints.append(
-                            f"the service may have carried out the call: see `{look}` before you repeat it"
-                        )
+                    _hint_if_open(failures, look)
                     raise
             time.sleep(REPETITION_PAUSES_SECONDS[len(failures) - 1])
 
@@ -294,16 +308,30 @@ def _keep_alive(response: httpx.Response) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
+@contextmanager
+def _hinting(look: str) -> Iterator[None]:
+    """For a call that changes something and is not repeated; `look` as in `Client._create`."""
+    try:
+        yield
+    except (Unreachable, Refused) as error:
+        _hint_if_open([error], look)
+        raise
+
+
 def _deserve_repetition(failures: Sequence[Unreachable | Refused]) -> bool:
     is_last = len(failures) > len(REPETITION_PAUSES_SECONDS)
     return not is_last and failures[-1].is_temporary and any(failure.deserves_repetition for failure in failures)
 
 
-def _leave_open(failures: Sequence[Unreachable | Refused]) -> bool:
-    """Whether one of them was carried out perhaps. A refusal of the service's own is an answer for all of them."""
+def _hint_if_open(failures: Sequence[Unreachable | Refused], look: str) -> None:
+    """Say so in the last failure if a call was carried out perhaps.
+
+    A refusal of the service's own is an answer for all of them.
+    """
     last = failures[-1]
     is_answer = isinstance(last, Refused) and last.is_verdict
-    return not is_answer and any(failure.leaves_open for failure in failures)
+    if not is_answer and any(failure.leaves_open for failure in failures):
+        last.hints.append(f"the service may have carried out the call: see `{look}` before you repeat it")
 
 
 def path_of(*parts: str | int) -> str:

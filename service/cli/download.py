@@ -33,6 +33,12 @@ class CannotFetch(Exception):
     """The files cannot be written where the user wants them, or what has come is not the service's archive."""
 
 
+class NotTheArchive(CannotFetch):
+    """Another program has answered, or has changed the answer: the service itself may answer later."""
+
+    is_temporary = True
+
+
 def fetch_archive(client: Client, path: str, target: Path) -> None:
     """Download what the service has at this path as a tar archive, to the new directory `target`.
 
@@ -107,7 +113,7 @@ def _download(client: Client, path: str, stem: Path) -> Path:
     while True:
         try:
             return _continue_download(client, path, stem)
-        except (Unreachable, Refused) as error:
+        except (Unreachable, Refused, NotTheArchive) as error:
             if not error.is_temporary:
                 raise
             received = _received_bytes(stem)
@@ -147,7 +153,7 @@ def _begin_download(client: Client, path: str, stem: Path) -> Path:
 
 
 def _file_of(response: httpx.Response, stem: Path) -> Path:
-    """The name of the file is `stem` and the archive's ETag, so that no two archives mix. Raises CannotFetch."""
+    """The name of the file is `stem` and the archive's ETag, so that no two archives mix. Raises NotTheArchive."""
     return stem.with_name(f"{stem.name}.{_etag(response)}.tar")
 
 
@@ -164,11 +170,11 @@ def _starts_at(response: httpx.Response, start: int) -> bool:
 
 
 def _etag(response: httpx.Response) -> str:
-    """Without quotation marks. Raises CannotFetch for what does not begin an archive of the service."""
+    """Without quotation marks. Raises NotTheArchive for what does not begin an archive of the service."""
     etag = response.headers.get("etag", "")
     found = _STRONG_ETAG.fullmatch(etag)
     if found is None or response.status_code != httpx.codes.OK:
-        raise CannotFetch(
+        raise NotTheArchive(
             f"{without_password(str(response.url))} answered {response.status_code} with the ETag {etag!r}, and not as "
             "the service does, with 200 and a strong one; is PACELINE_URL right, or does a proxy in between change "
             "answers?"

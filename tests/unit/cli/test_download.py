@@ -204,7 +204,10 @@ def test_a_name_that_no_directory_can_have_is_said(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("headers", [{}, {"ETag": f"W/{ETAG['ETag']}"}, {"ETag": "0"}, {"ETag": '"../0"'}])
-def test_an_archive_without_the_services_etag_is_refused(run: Run, tmp_path: Path, headers: dict[str, str]) -> None:
+def test_an_archive_without_the_services_etag_is_refused(
+    run: Run, tmp_path: Path, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
     with answering(Answer(200, tar_of("tensorboard/events"), headers)) as (address, _):
         ended = run("fetch", "mine", "--tensorboard", "--to", str(tmp_path), "--url", address)
     assert f"{address}/v1/experiments/mine/tensorboard/archive answered 200 with the ETag " in ended.err
@@ -212,7 +215,22 @@ def test_an_archive_without_the_services_etag_is_refused(run: Run, tmp_path: Pat
     assert (ended.code, list(tmp_path.iterdir())) == (1, [])
 
 
-def test_a_part_that_was_not_asked_for_is_refused(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("foreign", [Answer(200, b"<html>"), Answer(404, b"<html>"), Answer(429), Answer(520)])
+def test_an_answer_of_another_program_does_not_end_a_download(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, foreign: Answer
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
+    archive = tar_of("tensorboard/events")
+    begun = Answer(200, archive[:1000], ETAG | {"Content-Length": str(len(archive))})
+    rest = Answer(206, archive[1000:], ETAG | {"Content-Range": f"bytes 1000-{len(archive) - 1}/{len(archive)}"})
+    with answering(foreign, begun, foreign, rest) as (address, requests):
+        ended = run(*FETCH, "--to", str(tmp_path), "--url", address)
+    assert (ended.code, ended.err, len(requests)) == (0, "", 4)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine-tensorboard", "events"]
+
+
+def test_a_part_that_was_not_asked_for_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
     with answering(Answer(206, tar_of("tensorboard/events"), ETAG)) as (address, _):
         ended = run("fetch", "mine", "--tensorboard", "--to", str(tmp_path), "--url", address)
     assert "tensorboard/archive answered 206" in ended.err

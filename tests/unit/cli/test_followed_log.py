@@ -19,7 +19,7 @@ KEEP_ALIVE_TIMER = "02:"
 
 AWAY = Unreachable("http://127.0.0.1:8000", httpx.ConnectError("connection refused"))
 PROXY = Refused({"status": 502, "detail": "bad gateway"})
-DELETED = Refused({"status": 404, "type": "not-found", "detail": "there is no trial t-1"})
+DELETED = Refused({"status": 404, "type": "urn:paceline:error:not-found", "detail": "there is no trial t-1"})
 RUNNING = {"status": "running", "attempts": [{"number": 1, "ended_at": None}]}
 QUEUED: dict[str, Any] = {"status": "queued", "attempts": []}
 ENDED = {"status": "completed", "attempts": [{"number": 1, "ended_at": "2026-01-01T00:00:00Z"}]}
@@ -129,7 +129,10 @@ def test_a_trial_that_is_deleted_or_a_service_that_stays_away_ends_following(err
 
 @pytest.mark.skipif(not SOCKETS.exists(), reason="this system does not list its sockets")
 def test_the_kernel_probes_the_connection_of_a_log_that_is_silent() -> None:
-    with answering(Answer(body=b"a")) as (address, _), Client(address) as client:
+    with (
+        answering(Answer(body=b"a", headers={"Content-Type": "text/plain"})) as (address, _),
+        Client(address) as client,
+    ):
         log = client.logs("t-1", None, None, follow=True)
         next(log)
         to = f":{int(address.rpartition(':')[2]):04X}"

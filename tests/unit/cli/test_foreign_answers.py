@@ -118,6 +118,13 @@ def test_an_object_of_others_is_no_answer(run: Run, command: list[str]) -> None:
     assert ended.code == 2
 
 
+def test_a_page_is_no_log(run: Run) -> None:
+    with answering(Answer(200, b"<html>", {"Content-Type": "text/html"})) as (address, _):
+        ended = run("logs", "t-000000000000", "--url", address)
+    assert (ended.out, ended.code) == ("", 2)
+    assert f"answered 200 {FOREIGN} <html>" in ended.err
+
+
 def test_doctor_takes_an_object_of_others_for_no_service(run: Run) -> None:
     with answering(answer({})) as (address, _):
         found = json.loads(run("doctor", "--json", "--url", address).out)
@@ -126,8 +133,19 @@ def test_doctor_takes_an_object_of_others_for_no_service(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("away", [problem(503, body=b'{"status": 50'), undecodable(503)])
-def test_a_damaged_answer_of_a_proxy_does_not_end_following(
+@pytest.mark.parametrize(
+    "away",
+    [
+        problem(503, body=b'{"status": 50'),
+        undecodable(503),
+        Answer(200, b"<html>"),
+        Answer(404, b"<html>"),
+        Answer(429, b"<html>"),
+        Answer(500, b"<html>"),
+        problem(521),
+    ],
+)
+def test_an_answer_of_another_program_does_not_end_following(
     run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch, away: Answer
 ) -> None:
     monkeypatch.setattr(watch, "POLL_SECONDS", 0.0)

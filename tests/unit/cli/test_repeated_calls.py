@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 
 from service.cli import client
+from service.cli.answers import Refused, Unreachable
 from service.stack.ports import free_port
 from tests.unit.cli.canned_service import LOST, Answer, answer, answering, problem
 from tests.unit.cli.conftest import Run, external
@@ -79,7 +81,12 @@ def test_configurations_whose_answer_is_lost_are_enqueued_once(run: Run, project
         (problem(503), 3),
         (Answer(504, b"<html>"), 3),
         (problem(503, type="urn:paceline:error:too-much-work"), 1),
-        (problem(500), 1),
+        (Answer(429, b"<html>"), 3),
+        (problem(500), 3),
+        (Answer(520), 3),
+        (problem(408, type="urn:paceline:error:request-timeout"), 3),
+        (problem(500, type="urn:paceline:error:internal-error"), 1),
+        (Answer(404, b"<html>"), 1),
         (problem(409), 1),
         (answer({}), 1),
     ],
@@ -109,7 +116,13 @@ OPEN = "hint: the service may have carried out the call: see `paceline show mine
         ([LOST, problem(401, type="urn:paceline:error:unauthorized")], True),
         ([Answer(201, b'{"id"')], True),
         ([problem(503)], False),
-        ([problem(500)], False),
+        ([problem(500)], True),
+        ([Answer(520, b"<html>")], True),
+        ([Answer(408, b"<html>")], True),
+        ([Answer(404, b"<html>")], False),
+        ([Answer(429, b"<html>")], False),
+        ([problem(500, type="urn:paceline:error:internal-error")], False),
+        ([problem(408, type="urn:paceline:error:request-timeout")], False),
     ],
 )
 def test_an_error_says_whether_the_call_may_have_been_carried_out(
@@ -139,6 +152,39 @@ def test_a_call_that_creates_nothing_is_not_repeated(run: Run) -> None:
             assert run(*command, "--url", address).code == 1
     assert len(requests) == 3
     assert [request.headers["Idempotency-Key"] for request in requests] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("command", "look"),
+    [
+        (["stop", "mine"], "show mine"),
+        (["stop", "t-000000000000"], "show t-000000000000"),
+        (["pause", "mine"], "show mine"),
+        (["retry", "t-000000000000"], "show t-000000000000"),
+        (["checkpoints", "t-000000000000", "--pin", "1"], "checkpoints t-000000000000"),
+    ],
+)
+@pytest.mark.parametrize("given", [LOST, Answer(502, b"<html>"), Answer(200, b"<html>")])
+def test_a_change_whose_answer_is_lost_may_have_been_made(
+    run: Run, command: list[str], look: str, given: Answer
+) -> None:
+    with answering(given) as (address, _):
+        ended = run(*command, "--url", address)
+    hint = f"hint: the service may have carried out the call: see `paceline {look}` before you repeat it\n"
+    assert ended.err.endswith(hint)
+    assert ended.code in {1, 2}
+
+
+@pytest.mark.parametrize("given", [LOST, Answer(502, b"<html>"), Answer(200, b"<html>")])
+def test_a_deletion_whose_answer_is_lost_may_have_been_made(given: Answer) -> None:
+    with (
+        answering(given) as (address, _),
+        client.Client(address) as calls,
+        pytest.raises((Refused, Unreachable)) as raised,
+    ):
+        calls.delete("mine", keep_checkpoints=False)
+    error: Any = raised.value
+    assert error.hints == ["the service may have carried out the call: see `paceline ls` before you repeat it"]
 
 
 def test_an_interrupt_ends_the_repetition(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

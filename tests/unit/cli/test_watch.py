@@ -63,7 +63,7 @@ def test_a_service_without_mlflow_names_no_page() -> None:
 
 AWAY = Unreachable("http://127.0.0.1:8000", httpx.ConnectError("connection refused"))
 PROXY = Refused({"status": 502, "detail": "bad gateway"})
-DELETED = Refused({"status": 404, "type": "not-found", "detail": "there is no experiment x-1"})
+DELETED = Refused({"status": 404, "type": "urn:paceline:error:not-found", "detail": "there is no experiment x-1"})
 COMPLETED = ({"kind": "trial.completed", "data": {"number": 0, "step": 3, "values": {"loss": 0.5}}},)
 
 
