@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 
@@ -27,6 +27,9 @@ from service.store.tables import ExperimentRow
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route)
 
 POLL_SECONDS = 0.5
+KEEP_ALIVE = "\0"
+KEEP_ALIVE_PAUSES = 30
+"""After so many of them something is sent to a caller that wants to be kept alive."""
 
 
 @router.get("/{trial}/logs", response_class=PlainTextResponse, responses=problems(NotFound))
@@ -44,6 +47,13 @@ async def get_logs(
     follow: Annotated[
         bool, Query(description="wait for more output until the attempt ends; of a queued trial, of its first attempt")
     ] = False,
+    keep_alive: Annotated[
+        bool,
+        Header(
+            alias="Paceline-Keep-Alive",
+            description="`true`, with `follow`: a NUL character, which no log has, every 15 seconds without output",
+        ),
+    ] = False,
 ) -> Response:
     """What the ranks wrote, as plain text; without `rank`, each line starts with the number of its rank."""
     if follow:
@@ -54,7 +64,7 @@ async def get_logs(
         return Log(context, trial, number, rank=rank, tail=tail)
 
     if follow:
-        stream = _followed(context, trial, state, open_log)
+        stream = _followed(context, trial, state, open_log, _Silence(is_broken=keep_alive))
     else:
         stream = _whole(await run_in_threadpool(open_log, state.number), state)
     return RevocableStream(stream, media_type="text/plain; charset=utf-8")
@@ -79,33 +89,46 @@ async def _whole(log: Log, state: _State) -> AsyncIterator[str]:
         yield state.note
 
 
-async def _followed(context: Context, trial: str, state: _State, open_log: Callable[[int], Log]) -> AsyncIterator[str]:
+class _Silence:
+    """The pauses between two looks at a log. `is_broken`: something is sent at times, although there is no output."""
+
+    def __init__(self, *, is_broken: bool) -> None:
+        self._is_broken = is_broken
+        self._count = 0
+
+    async def pause(self) -> str:
+        """Return what is to be sent after it."""
+        await asyncio.sleep(POLL_SECONDS)
+        self._count += 1
+        return KEEP_ALIVE if self._is_broken and self._count % KEEP_ALIVE_PAUSES == 0 else ""
+
+
+async def _followed(
+    context: Context, trial: str, state: _State, open_log: Callable[[int], Log], silence: _Silence
+) -> AsyncIterator[str]:
     """Ends when the attempt has ended and all of its output was sent, and when the service shuts down."""
     with context.followers.one():
         if not state.number:
-            state = await _begun(context, trial, state)
+            while not state.number and state.is_live and not context.stopping.is_set():
+                if sign := await silence.pause():
+                    yield sign
+                state = await run_in_threadpool(_state, context, trial, None)
+            if state.number > 1:  # the first one has ended already
+                state = await run_in_threadpool(_state, context, trial, 1)
         log = await run_in_threadpool(open_log, state.number)
         while not context.stopping.is_set():
             text = await run_in_threadpool(log.read, whole_lines=state.is_live)
             if text:
                 yield text
             elif state.is_live:
-                await asyncio.sleep(POLL_SECONDS)
+                if sign := await silence.pause():
+                    yield sign
                 # Before the next read, which then gets all that was written until the attempt ended.
                 state = await run_in_threadpool(_state, context, trial, state.number)
             else:
                 if state.note:
                     yield state.note
                 return
-
-
-async def _begun(context: Context, trial: str, state: _State) -> _State:
-    """Wait for the first attempt of a trial, for the trial's end, or for the service to shut down."""
-    while not state.number and state.is_live and not context.stopping.is_set():
-        await asyncio.sleep(POLL_SECONDS)
-        state = await run_in_threadpool(_state, context, trial, None)
-    is_later = state.number > 1  # the first one has ended already
-    return await run_in_threadpool(_state, context, trial, 1) if is_later else state
 
 
 def _state(context: Context, trial: str, attempt: int | None) -> _State:

@@ -1,7 +1,6 @@
 """A client of the HTTP API, as the command line uses it: one method for each call."""
 
 import json
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,10 @@ COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 ONE_OR_SEVERAL = ("id", "items")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
-KEEP_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""When the other side of a connection counts as gone: 35 s after the last byte. Routers keep the connection, too."""
+KEEP_ALIVE_HEADER = {"Paceline-Keep-Alive": "true"}
+KEEP_ALIVE, SILENCE_SECONDS = "\0", 60
+"""What the service sends every 15 s of a log that is followed and has no output, and after how long without it the
+connection counts as gone, although nothing has ended it."""
 
 NO_HEADERS: Mapping[str, str] = {}
 REPETITION_PAUSES_SECONDS = (1.0, 3.0)
@@ -193,13 +194,14 @@ class Client:
         """Yield pieces of text, of the newest attempt by default; with `follow`, until the attempt ends."""
         params = {"rank": rank, "tail": tail, "attempt": attempt, "follow": follow or None}
         given = {name: value for name, value in params.items() if value is not None}
-        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None)
-        with self._stream(path_of("trials", trial, "logs"), params=given, timeout=timeout) as response:
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=SILENCE_SECONDS)
+        with self._stream(
+            path_of("trials", trial, "logs"), params=given, timeout=timeout, headers=KEEP_ALIVE_HEADER
+        ) as response:
             if not response.headers.get("content-type", "").startswith("text/plain"):
                 response.read()
                 raise foreign(response)
-            _keep_alive(response)
-            yield from response.iter_text()
+            yield from (text.replace(KEEP_ALIVE, "") for text in response.iter_text())
 
     @contextmanager
     def archive(self, path: str, start: int = 0, etag: str | None = None) -> Iterator[httpx.Response]:
@@ -294,18 +296,6 @@ class Client:
             yield
         except (httpx.TransportError, UnicodeError) as error:  # the latter of a proxy whose name cannot be looked up
             raise Unreachable(self.url, error) from error
-
-
-def _keep_alive(response: httpx.Response) -> None:
-    """Have the kernel find out that the other side is gone, while the answer has nothing to say for hours.
-
-    Not in the client's transport: one with options of its own would take no proxies from the environment.
-    """
-    connection = response.extensions["network_stream"].get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEP_ALIVE.items():
-        if hasattr(socket, option):  # some systems lack some of them
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 @contextmanager

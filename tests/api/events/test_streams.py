@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from service.api import logs
 from tests.conftest import Api
 from tests.timeouts import PATIENCE_SECONDS
 
@@ -145,6 +146,31 @@ def test_the_followed_log_of_a_queued_trial_ends_with_the_trial(service: Api) ->
     with service.http.stream("GET", f"/v1/trials/{trial}/logs", params={"follow": True}) as response:
         service.post(f"/v1/trials/{trial}/stop")
         assert response.read() == b""
+
+
+def test_a_followed_log_without_output_is_kept_alive_if_the_caller_wants_it(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "KEEP_ALIVE_PAUSES", 1)
+    name = service.create(limits={"max_trials": 1})["name"]
+    trial = service.post(f"/v1/experiments/{name}/trials", 201, json={"params": {"lr": 0.1}})["id"]
+    path, params, wanted = f"/v1/trials/{trial}/logs", {"follow": True}, {"Paceline-Keep-Alive": "true"}
+    with (
+        service.http.stream("GET", path, params=params, headers=wanted) as kept,
+        service.http.stream("GET", path, params=params) as plain,
+    ):
+        chunks = kept.iter_text()
+        assert next(chunks) == "\0", "while the trial is queued"
+        held = service.ask(name)
+        assert held
+        held.call("logs", 204, {"rank": 0, "offset": 0, "text": "first\n"})
+        while (text := next(chunks).replace("\0", "")) == "":
+            pass
+        assert text == "[rank 0] first\n"
+        assert next(chunks) == "\0", "while it runs"
+        held.finish()
+        assert "".join(chunks).strip("\0") == ""
+        assert plain.read() == b"[rank 0] first\n"
 
 
 def test_a_late_holder_cannot_write_logs(service: Api) -> None:

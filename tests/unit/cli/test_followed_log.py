@@ -1,21 +1,22 @@
 """A followed log: each line once, also after the service was away."""
 
+import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 import httpx
 import pytest
 
+from service.cli import client
 from service.cli.answers import Refused, Unreachable
 from service.cli.client import Client
 from service.cli.terminal.followed_log import BOOKMARK_LINES, followed_log
 from service.cli.terminal.outage import Outage
-from tests.unit.cli.canned_service import Answer, answering
-
-SOCKETS = Path("/proc/net/tcp")
-KEEP_ALIVE_TIMER = "02:"
 
 AWAY = Unreachable("http://127.0.0.1:8000", httpx.ConnectError("connection refused"))
 PROXY = Refused({"status": 502, "detail": "bad gateway"})
@@ -127,14 +128,48 @@ def test_a_trial_that_is_deleted_or_a_service_that_stays_away_ends_following(err
         followed(RestartingService([["a\n", error]], [RUNNING]), seconds=seconds)
 
 
-@pytest.mark.skipif(not SOCKETS.exists(), reason="this system does not list its sockets")
-def test_the_kernel_probes_the_connection_of_a_log_that_is_silent() -> None:
-    with (
-        answering(Answer(body=b"a", headers={"Content-Type": "text/plain"})) as (address, _),
-        Client(address) as client,
-    ):
-        log = client.logs("t-1", None, None, follow=True)
-        next(log)
-        to = f":{int(address.rpartition(':')[2]):04X}"
-        [timer] = [line.split()[5] for line in SOCKETS.read_text().splitlines() if line.split()[2].endswith(to)]
-    assert timer.startswith(KEEP_ALIVE_TIMER)
+@contextmanager
+def silent_log(*logs: str) -> Iterator[tuple[str, list[Message]]]:
+    """Yield the URL of a service that sends these logs of a running trial, in turn, and then nothing more.
+
+    Also the headers of the calls for them.
+    """
+    asked: list[Message] = []
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_log = "/logs" in self.path
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain" if is_log else "application/json")
+            self.end_headers()
+            if not is_log:
+                self.wfile.write(json.dumps(RUNNING | {"id": "t-1"}).encode())
+                return
+            asked.append(self.headers)
+            self.wfile.write(logs[min(len(asked), len(logs)) - 1].encode())
+            over.wait()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.slow
+def test_a_log_from_which_nothing_comes_any_more_is_followed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is gone, and nothing has ended it."""
+    monkeypatch.setattr(client, "SILENCE_SECONDS", 2.0)
+    said: list[str] = []
+    with silent_log("[rank 0] a\n\0", "[rank 0] a\n[rank 0] b\n\0") as (address, asked), Client(address) as calls:
+        log = followed_log(calls, "t-1", None, None, None, Outage(said.append))
+        assert [next(line for line in log if line) for _ in range(2)] == ["[rank 0] a\n", "[rank 0] b\n"]
+    assert asked[0]["Paceline-Keep-Alive"] == "true"
+    assert said == [f"a call to the service at {address} failed: timed out; trying again", "the service answers again"]
