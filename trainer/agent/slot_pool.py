@@ -305,10 +305,13 @@ class SlotPool:
         return not any(s.is_idle for s in same) and any(s.status_at < since or not s.is_settled for s in same)
 
     def run(self, assignment: dict[str, Any], secrets: Mapping[str, str]) -> None:
-        """Run it on an idle slot with its key, or on a new one, for which idle slots make room."""
+        """Run it on an idle slot with its key, or on a new one. Other idle slots make room for what it reserves."""
         key = slot_key(assignment)
-        idle = (slot for slot in self.slots.values() if slot.is_idle and slot.key == key)
-        slot = next(idle, None) or self._start(assignment, key)
+        slot = next((slot for slot in self.slots.values() if slot.is_idle and slot.key == key), None)
+        if slot is None:
+            slot = self._start(assignment, key)
+        elif PlacementGroups().of(slot.placement_group) is None:  # its workers have ended, as after a failure
+            self._make_room(assignment["trainer"]["scaling"], keep=slot)
         slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
         more = [dict(secrets)] if secrets else []  # a slot of an earlier version takes none
         slot.assigned = slot.actor.run.remote(assignment, key, slot.scaling, *more), assignment
@@ -317,7 +320,6 @@ class SlotPool:
         self.prestart.pause()
 
     def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:
-        """A new slot, for which idle slots make room."""
         scaling = assignment["trainer"]["scaling"]
         self._make_room(scaling)
         node = self._node_for_slot(scaling)
@@ -342,9 +344,9 @@ class SlotPool:
         placement = find_placement(bundles_of(scaling), self._unclaimed(PlacementGroups()), node_labels())
         return placement.nodes[0] if placement else None
 
-    def _make_room(self, scaling: Scaling) -> None:
+    def _make_room(self, scaling: Scaling, keep: PooledSlot | None = None) -> None:
         """Close idle slots, longest idle first, until the worker group fits; those that remove checkpoints last."""
-        idle = [slot for slot in self.slots.values() if slot.is_idle]
+        idle = [slot for slot in self.slots.values() if slot.is_idle and slot is not keep]
         idle.sort(key=lambda slot: (slot.is_removing, -(slot.idle_seconds or 0)))
         labels = node_labels() if idle else {}
         for slot in idle:

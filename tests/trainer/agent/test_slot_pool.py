@@ -133,6 +133,27 @@ def test_an_assignment_waits_for_no_slot_that_stays_busy(other: PooledSlot) -> N
     assert not pool.should_wait(ASSIGNMENT, SINCE)
 
 
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_idle_slots_make_room_for_one_whose_workers_have_ended(
+    monkeypatch: pytest.MonkeyPatch, is_reserved: bool
+) -> None:
+    """Such as after a failure: another trial may have reserved what they held."""
+    groups = {"pg-1": is_reserved, "pg-2": True}
+    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda group: groups[group] or None))
+    monkeypatch.setattr(slot_pool, "free_resources", lambda: {"a": {"CPU": 1.0}})
+    monkeypatch.setattr(slot_pool, "node_labels", dict)
+    pool, closed = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), list[str]()
+    monkeypatch.setattr(pool, "close", lambda slots: closed.extend(slot.name for slot in slots))
+    trainer = {"entrypoint": "train:train_fn", "scaling": {"num_workers": 2}}
+    assignment = {"trial": "t-1", "attempt": 1, "experiment_id": "x-1", "trainer": trainer}
+    actor = SimpleNamespace(run=SimpleNamespace(remote=lambda *_: None))
+    same = PooledSlot("same", actor, slot_key(assignment), placement_group="pg-1", idle_seconds=9.0)
+    pool.slots = {"other": pooled("other", runs=None, idle_seconds=1.0, placement_group="pg-2"), "same": same}
+    pool.run(assignment, {})
+    assert closed == ([] if is_reserved else ["other"])
+    assert same.assigned == (None, assignment)
+
+
 def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_those_of_its_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
