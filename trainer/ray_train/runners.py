@@ -22,6 +22,7 @@ from trainer.ray_train.trainer_kinds import BACKENDS, Backend
 from trainer.ray_train.trainer_subclasses import in_process_trainer, out_of_process_trainer
 from trainer.ray_train.warm_group import WarmGroup
 from trainer.resources import DEFAULT_STRATEGY, WorkerGroup, bundles_of
+from trainer.storage_uri import split_query
 
 START_SECONDS = 60.0
 """How long a worker group waits for its resources before the attempt is given back."""
@@ -184,7 +185,7 @@ class WarmRunner:
         self.group.end_workers()
 
     def forget_checkpoint(self, uri: str) -> None:
-        self.group.forget_checkpoint(uri.partition("?")[0])
+        self.group.forget_checkpoint(split_query(uri)[0])
 
     async def reported_checkpoints(self, *args: Any) -> Any:
         """The answer to a worker's `ray.train.get_all_reported_checkpoints()`."""

@@ -12,6 +12,7 @@ from trainer.slot.assignment import Assignment
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.dataset_server_start import dataset_server_starter
 from trainer.slot.user_package import UserPackage
+from trainer.storage_uri import is_uri
 from trainer.worker.rank_session import Job
 
 
@@ -49,6 +50,7 @@ class AttemptPlanner:
             system_metrics_seconds=assignment.system_metrics_seconds,
             max_log_bytes=assignment.max_log_bytes,
             has_validation=assignment.trainer.validation is not None,
+            storage_is_uri=is_uri(assignment.storage_path),
         )
 
     def plan(self, attempt: Attempt, key: str, lost_nodes: frozenset[str], on_success: Callable[[], None]) -> RunPlan:

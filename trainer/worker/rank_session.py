@@ -96,6 +96,7 @@ class Job:
     system_metrics_seconds: float | None = None
     has_validation: bool = False
     max_log_bytes: int | None = None
+    storage_is_uri: bool = False
 
 
 CAUGHT = (
@@ -153,7 +154,16 @@ class RankSession:
         if self.job.log is not None:
             set_up_logger(LogSettings(**self.job.log), "worker", **self.job.log_fields, rank=self.rank)
         job, times = self.job, self.times
-        reporter = Reporter(job.slot, job.run, self.rank, self.world_size, self.oom_counter, self._masker, times)
+        reporter = Reporter(
+            job.slot,
+            job.run,
+            self.rank,
+            self.world_size,
+            self.oom_counter,
+            self._masker,
+            times,
+            storage_is_uri=job.storage_is_uri,
+        )
         on_validated = self._validated if job.has_validation else None
         set_hooks(
             Hooks(

@@ -7,6 +7,7 @@ import ray
 
 from trainer.phase_times import PhaseTimes
 from trainer.storable_values import json_metrics, storable_text
+from trainer.worker.checkpoint_names import checked_name
 from trainer.worker.logs.masker import Masker
 from trainer.worker.oom_counter import read_oom_kills
 
@@ -43,6 +44,8 @@ class Reporter:
         oom_counter: str | None,
         masker: Masker,
         times: PhaseTimes,
+        *,
+        storage_is_uri: bool = False,
     ) -> None:
         self._slot = slot
         self._run = run
@@ -55,6 +58,7 @@ class Reporter:
         self._oom_counter = oom_counter
         self._masker = masker
         self._times = times
+        self._storage_is_uri = storage_is_uri
         self._oom_kills = read_oom_kills(oom_counter)
 
     def report(
@@ -80,7 +84,11 @@ class Reporter:
         raise StopTraining(REPORT_FAILED)
 
     def unused_name(self, name: str) -> str:
-        """The name under which the next report saves its checkpoint, where the training function has chosen `name`."""
+        """The name under which the next report saves its checkpoint, where the training function has chosen `name`.
+
+        Raises TypeError and ValueError for a name that no checkpoint can have.
+        """
+        name = checked_name(name, is_in_uri=self._storage_is_uri)
         unused: str = ray.get(self._slot.unused_checkpoint_name.remote(self._run, self._sequence, name))
         return unused
 

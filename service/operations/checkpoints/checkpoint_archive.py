@@ -4,7 +4,7 @@ from urllib.parse import unquote
 
 from service.errors import WrongState
 from service.operations.checkpoints.folder_archive import FolderArchive, folder_archive
-from service.operations.checkpoints.folders import is_below
+from service.operations.checkpoints.folders import is_below, split_query
 from service.operations.checkpoints.pin import present_checkpoint
 from service.runtime.context import Context
 from service.store.lookup import trial_named
@@ -19,7 +19,7 @@ def open_archive(context: Context, trial_id: str, step: int) -> FolderArchive:
         trial = trial_named(session, trial_id)
         uri = present_checkpoint(session, trial, step).uri
     storage = context.settings.storage
-    if not is_below(uri, storage) or not {"..", "."}.isdisjoint(unquote(uri.partition("?")[0]).split("/")):
+    if not is_below(uri, storage) or not {"..", "."}.isdisjoint(unquote(split_query(uri)[0]).split("/")):
         raise WrongState(
             f"the checkpoint is at {uri}, which is not in this service's storage (PACELINE_STORAGE): read it from there"
         )

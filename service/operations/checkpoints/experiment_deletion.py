@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from sqlalchemy.orm import Session
 
 from service.domain.attempt_holders import is_caller
-from service.operations.checkpoints.folders import chooses_server, experiment_folder, uri_below
+from service.operations.checkpoints.folders import chooses_server, experiment_folder, split_query, uri_below
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.attempts import holders_of
@@ -34,7 +34,7 @@ def _folders(session: Session, experiment: ExperimentRow, storage: str) -> Itera
     name = experiment_folder(experiment)
     yield uri_below(storage, name)
     for uri in known_checkpoints(session, experiment.id):
-        path, mark, query = uri.partition("?")
+        path, mark, query = split_query(uri)
         found = re.fullmatch(rf"(.+/{re.escape(name)})/trial-\d+-attempt-\d+/[^/]+", path.rstrip("/"))
         if found is not None and ".." not in found[1].split("/") and not chooses_server(uri, storage):
             # otherwise no slot has saved it

@@ -24,9 +24,19 @@ def run_of(experiment: ExperimentRow, trial_number: int, attempt: int) -> str:
     return f"{experiment_folder(experiment)}/{_attempts_prefix(trial_number)}{attempt}"
 
 
+def split_query(uri: str) -> tuple[str, str, str]:
+    """Return what is before the query, its mark `?`, and the query. A path has none: a `?` in it is part of a name."""
+    return (uri, "", "") if is_path(uri) else uri.partition("?")
+
+
+def is_path(storage: str) -> bool:
+    """Whether it is a path, and no URI."""
+    return storage.startswith("/") or "://" not in storage
+
+
 def uri_below(storage: str, path: str) -> str:
     """The URI of this path in a storage, whose own URI may have a query."""
-    folder, mark, query = storage.partition("?")
+    folder, mark, query = split_query(storage)
     return f"{folder.rstrip('/')}/{path}{mark}{query}"
 
 
@@ -56,7 +66,7 @@ def _attempts_prefix(trial_number: int) -> str:
 
 def run_folder_of(uri: str, run: str) -> str | None:
     """The URI of the run's folder in which the checkpoint is; None if it is elsewhere, so that no slot has saved it."""
-    path, mark, query = uri.partition("?")
+    path, mark, query = split_query(uri)
     above, is_in_run, name = path.rstrip("/").rpartition(f"/{run}/")
     if not above or not is_in_run or "\n" in path:
         return None
@@ -67,7 +77,7 @@ def run_folder_of(uri: str, run: str) -> str | None:
 
 def is_below(uri: str, folder: str) -> bool:
     """Whether the URI is that of something in the folder, also a URI."""
-    return uri.startswith(f"{folder.partition('?')[0].rstrip('/')}/")
+    return uri.startswith(f"{split_query(folder)[0].rstrip('/')}/")
 
 
 class UrisByFolder:
@@ -78,7 +88,7 @@ class UrisByFolder:
 
     def below(self, folder: str) -> Iterator[str]:
         """Those of which `is_below` says that they are in the folder."""
-        start = f"{folder.partition('?')[0].rstrip('/')}/"
+        start = f"{split_query(folder)[0].rstrip('/')}/"
         for index in range(bisect_left(self._uris, start), len(self._uris)):
             if not self._uris[index].startswith(start):
                 return
@@ -93,7 +103,7 @@ def chooses_server(uri: str, storage: str) -> bool:
     """
     if uri.startswith("/"):
         return False
-    if uri.partition("?")[2] not in {"", storage.partition("?")[2]}:
+    if uri.partition("?")[2] not in {"", split_query(storage)[2]}:
         return True
     place = _PLACE.match(uri)
     return place is not None and place[1] not in BUCKETS and place[0] != _place_of(storage)
@@ -106,5 +116,5 @@ def _place_of(uri: str) -> str | None:
 
 def reached_as(storage: str, uri: str) -> str:
     """The URI with the storage's query in place of its own."""
-    _, mark, query = storage.partition("?")
-    return f"{uri.partition('?')[0]}{mark}{query}"
+    _, mark, query = split_query(storage)
+    return f"{split_query(uri)[0]}{mark}{query}"

@@ -11,7 +11,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from service.operations.checkpoints.folders import UrisByFolder, experiment_folder, run_of, uri_below
+from service.operations.checkpoints.folders import (
+    UrisByFolder,
+    experiment_folder,
+    is_path,
+    run_of,
+    split_query,
+    uri_below,
+)
 from service.runtime.caches.experiment_caches import readable, spec_of
 from service.store.attempts import FailedAttempt, failed_attempts, resumed_elsewhere
 from service.store.checkpoints.donated_checkpoints import donations, known_checkpoints, retryable_trial_ids
@@ -157,18 +164,19 @@ def _runs_in(experiment: ExperimentRow, uris: Iterable[str]) -> set[str]:
 
 def _names_in(folder: str, uris: UrisByFolder) -> Iterator[str]:
     """The names in the folder through which these URIs lead."""
-    path = f"{folder.partition('?')[0]}/"
+    path = f"{split_query(folder)[0]}/"
     for uri in uris.below(folder):
-        yield uri.removeprefix(path).partition("?")[0].partition("/")[0]
+        yield split_query(uri)[0].removeprefix(path).partition("/")[0]
 
 
 def _obsolete_in(
     experiment: ExperimentRow, storage: str, donated: Iterable[str], needed: UrisByFolder
 ) -> Iterator[str]:
     """Yield the whole folder of a run if nothing in it is needed, otherwise the checkpoint alone."""
-    folder, separator, query = storage.partition("?")
+    folder, separator, query = split_query(storage)
     run = rf"{re.escape(folder.rstrip('/'))}/{re.escape(experiment_folder(experiment))}/trial-\d+-attempt-\d+"
-    saved = re.compile(rf"({run})/(?!\.+[?]|\.+$)[^/?]+{re.escape(separator + query)}")
+    name = r"(?!\.+$)[^/]+" if is_path(storage) else r"(?!\.+[?]|\.+$)[^/?]+"
+    saved = re.compile(rf"({run})/{name}{re.escape(separator + query)}")
     for uri in donated:
         found = saved.fullmatch(uri)
         if found is not None:  # otherwise no slot has saved it

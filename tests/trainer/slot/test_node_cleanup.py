@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
 from trainer.client.addresses import ServiceAddresses
@@ -130,9 +132,9 @@ def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(t
     asyncio.run(play())
 
 
-def after_earlier_attempts(tmp_path: Path, remove: Callable[[str], None]) -> CheckpointLedger:
+def after_earlier_attempts(tmp_path: Path, remove: Callable[[str], None], **more: Any) -> CheckpointLedger:
     with FakeService(str(tmp_path)).serving() as service:
-        fields: dict[str, Any] = EARLIER
+        fields: dict[str, Any] = {**EARLIER, **more}
         trial = service.add_trial({"entrypoint": "train:train_fn"}, **fields)
         return CheckpointLedger(Assignment.from_json(service.assign(trial)), remove)
 
@@ -157,6 +159,38 @@ def test_a_better_checkpoint_replaces_the_best_one_of_an_earlier_attempt(tmp_pat
     assert removed == ["/s/1/b", "/s/1/a", "/2/a", *runs]
     ledger.add_known("/2/c", kept=["/2/b", "/2/c"])
     assert removed[5:] == []
+
+
+def test_the_checkpoint_that_an_attempt_has_resumed_from_is_removed_when_the_attempt_has_ended(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with saving(tmp_path, resume={"uri": "/s/1/b", "step": 2}, **EARLIER) as one:
+            first = await one.save()
+            second = await one.save()
+            await one.have_discarded("/s/1/a", first)
+        runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
+        assert one.discarded[2:] == ["/s/1/b", *runs]
+        assert second not in one.discarded
+
+    asyncio.run(play())
+
+
+def test_an_attempt_that_has_saved_nothing_removes_nothing_of_earlier_ones(tmp_path: Path) -> None:
+    removed: list[str] = []
+    ledger = after_earlier_attempts(tmp_path, removed.append, resume={"uri": "/s/1/b", "step": 2})
+    ledger.close()
+    assert removed == []
+
+
+@pytest.mark.parametrize(("storage", "name"), [("/s/a?b", "lr?0"), ("s3://b/c?region=eu", "lr-0"), ("/s", "a?b/c")])
+def test_a_question_mark_begins_a_query_in_a_uri_alone(tmp_path: Path, storage: str, name: str) -> None:
+    with FakeService(storage).serving() as service:
+        trial = service.add_trial({"entrypoint": "train:train_fn"})
+        assignment = Assignment.from_json(service.assign(trial))
+    ledger, run = CheckpointLedger(assignment, lambda _uri: None), assignment.run_name
+    folder, mark, query = storage.partition("?") if "://" in storage else (storage, "", "")
+    ledger.add_known(ledger.uri_of(f"{folder.removeprefix('s3://')}/{run}/{name}"))
+    assert list(ledger._known) == [f"{folder}/{run}/{name}{mark}{query}"]
+    assert ledger.known_names() == [name.partition("/")[0]]
 
 
 def test_a_name_that_another_report_has_used_is_not_used_again(tmp_path: Path) -> None:

@@ -327,6 +327,8 @@ class Attempt:
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
         state = self.state.conclude()
         self._close()
+        if self.knows_its_checkpoints():
+            self.checkpoints.close()
         if isinstance(state, LeaseLost):
             return None
         end = End(

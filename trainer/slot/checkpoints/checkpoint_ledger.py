@@ -4,6 +4,7 @@ import posixpath
 from collections.abc import Callable, Collection
 
 from trainer.slot.assignment import Assignment
+from trainer.storage_uri import split_query
 
 
 class CheckpointLedger:
@@ -20,8 +21,10 @@ class CheckpointLedger:
         self._remove = remove
         self._earlier = frozenset(assignment.earlier_checkpoints)
         self._earlier_runs = list(assignment.earlier_runs)
+        self._resumed = assignment.resume  # the training function may still read it
         # URIs, oldest first; those of earlier attempts are the oldest.
         self._known = dict.fromkeys(assignment.earlier_checkpoints)
+        self._kept: Collection[str] | None = None
         self._named_by: dict[str, int] = {}
 
     def unused_name(self, sequence: int, name: str) -> str:
@@ -37,12 +40,22 @@ class CheckpointLedger:
     def add_known(self, uri: str, kept: Collection[str] = ()) -> None:
         """The service has stored this checkpoint: it may resume from it, so the oldest may go. Until then none may.
 
-        Those in `kept` stay, however old they are.
+        Those in `kept` stay, however old they are, and the one that the attempt has resumed from until `close`.
         """
         self._known.pop(uri, None)
         self._known[uri] = None
+        self._kept = kept
+        self._remove_old(kept)
+
+    def close(self) -> None:
+        """The workers have ended: the checkpoint that they have resumed from may go, too."""
+        self._resumed = None
+        if self._kept is not None:
+            self._remove_old(self._kept)
+
+    def _remove_old(self, kept: Collection[str]) -> None:
         for old in list(self._known)[: -self._keep]:
-            if old not in kept:
+            if old not in kept and old != self._resumed:
                 self._known.pop(old)
                 self._remove(old)
         if self._earlier.isdisjoint(self._known):
@@ -60,7 +73,7 @@ class CheckpointLedger:
 
     def known_names(self) -> list[str]:
         """The names, within this run's folder, of the checkpoints that the service knows."""
-        paths = [uri.partition("?")[0].rpartition(f"/{self._run}/")[2] for uri in self._known]
+        paths = [split_query(uri)[0].rpartition(f"/{self._run}/")[2] for uri in self._known]
         return [path.partition("/")[0] for path in paths]
 
     def folder(self) -> str:
@@ -69,5 +82,5 @@ class CheckpointLedger:
 
     def uri(self, name: str) -> str:
         """The URI of a directory below the experiment's storage, which may be a URI with a query."""
-        folder, mark, query = self._storage_path.partition("?")
+        folder, mark, query = split_query(self._storage_path)
         return f"{folder.rstrip('/')}/{name}{mark}{query}"

@@ -1,0 +1,67 @@
+"""Checkpoints on a real Ray: which ones are there when the training function, or a later attempt, reads them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.conftest import USER_CODE, Add, failure_in_new_processes, until
+from tests.trainer.fake_service import FakeService
+from trainer.wire import FailureKind, Outcome
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture
+def saves(service: FakeService) -> dict[str, Any]:
+    """The package as a part of `trainer`."""
+    code = USER_CODE.with_name("saves.py").read_text()
+    return {"package": service.add_package(code), "scaling": {"num_workers": 1}}
+
+
+def saved_by(service: FakeService, trial: str) -> list[Path]:
+    return [Path(report.checkpoint) for report in service.reports[trial] if report.checkpoint]
+
+
+def test_a_checkpoint_with_a_question_mark_in_its_name_outlives_a_failure_and_is_resumed_from(
+    service: FakeService, add: Add, saves: dict[str, Any]
+) -> None:
+    failing = add(trainer={**saves, "entrypoint": "train:save_and_fail"}, config={"name": "lr=0.1?epoch=0"})
+    again = add(trainer={**saves, "entrypoint": "train:save_and_fail"}, config={"name": "epoch-1"})
+    assert [service.finished(trial).outcome for trial in (failing, again)] == [Outcome.FAILED] * 2
+    (saved,) = saved_by(service, failing)
+    assert saved.name == "lr=0.1?epoch=0"
+    assert (saved / "state").read_text() == "saved"
+    spec = {**saves, "entrypoint": "train:read_again"}
+    resumed = add(trainer=spec, config={"name": None}, resume={"uri": str(saved), "step": 1})
+    assert service.finished(resumed).outcome == Outcome.COMPLETED
+    assert service.reports[resumed][-1].metrics["text"] == "saved"
+
+
+@pytest.mark.parametrize(("name", "said"), [("../evil", "within the folder of the trial"), ("n" * 300, "240 bytes")])
+def test_a_name_that_no_checkpoint_can_have_is_the_users_error(
+    service: FakeService, add: Add, saves: dict[str, Any], name: str, said: str
+) -> None:
+    spec = {**saves, "entrypoint": "train:read_again"}
+    trial, error = failure_in_new_processes(service, lambda: add(trainer=spec, config={"name": name}))
+    assert error.kind == FailureKind.USER_ERROR
+    assert said in error.message
+    assert saved_by(service, trial) == []
+
+
+def test_the_checkpoint_that_an_attempt_has_resumed_from_stays_until_its_end(
+    service: FakeService, add: Add, saves: dict[str, Any]
+) -> None:
+    spec = {**saves, "entrypoint": "train:read_again"}
+    first = add(trainer=spec, config={"name": None})
+    assert service.finished(first).outcome == Outcome.COMPLETED
+    (old,) = saved_by(service, first)
+    earlier = {"earlier_checkpoints": [str(old)], "earlier_runs": [old.parent.name]}
+    second = add(
+        trainer=spec, config={"name": None}, resume={"uri": str(old), "step": 1}, keep_checkpoints=1, **earlier
+    )
+    end = service.finished(second)
+    assert end.outcome == Outcome.COMPLETED, end.error and end.error.message
+    assert service.reports[second][-1].metrics["text"] == "first"
+    until(lambda: not old.parent.exists(), "the earlier run is removed")
+    assert saved_by(service, second)[-1].exists()
