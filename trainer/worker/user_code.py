@@ -17,6 +17,7 @@ from typing import Any
 import ray
 
 from trainer.unused_folders import lock_in_use, remove_unused
+from trainer.worker.namesakes import NOT_REPLACED, unload_namesakes
 from trainer.worker.package_files import restore, write_listing
 
 FOLDER_PREFIX = "paceline-slot."
@@ -99,7 +100,9 @@ def find_function(entrypoint: str, folder: Path | None) -> Callable[..., Any]:
     if folder is not None:
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
-        _unload_namesake(module_name, folder)
+        if module_name.partition(".")[0] in NOT_REPLACED:
+            raise BadEntrypoint(_not_replaced(module_name))
+        unload_namesakes(folder)
     function = getattr(_import(module_name, folder), function_name, None)
     if not callable(function):
         raise BadEntrypoint(_missing_function(sys.modules[module_name], function_name))
@@ -128,23 +131,6 @@ def call(function: Callable[..., Any], config: dict[str, Any]) -> Any:
     return returned
 
 
-def _unload_namesake(module_name: str, folder: Path) -> None:
-    """Unload a module from elsewhere that has the name of the package's module."""
-    top = module_name.partition(".")[0]
-    loaded = sys.modules.get(top)
-    if loaded is not None and not is_inside(loaded, folder):
-        for name in [n for n in sys.modules if n == top or n.startswith(f"{top}.")]:
-            del sys.modules[name]
-
-
-def is_inside(module: ModuleType, folder: Path) -> bool:
-    """Whether its file, or one of its folders, is below the folder, whatever links lead there."""
-    file = getattr(module, "__file__", None)
-    paths = [file] if file else list(getattr(module, "__path__", []))
-    real_folder = os.path.realpath(folder)
-    return any(os.path.realpath(path).startswith(f"{real_folder}{os.sep}") for path in paths)
-
-
 def _import(module_name: str, folder: Path | None) -> ModuleType:
     try:
         return importlib.import_module(module_name)
@@ -152,6 +138,13 @@ def _import(module_name: str, folder: Path | None) -> ModuleType:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but something that it imports does not
         raise BadEntrypoint(_missing_module(module_name, folder)) from None
+
+
+def _not_replaced(module_name: str) -> str:
+    top = module_name.partition(".")[0]
+    return (
+        f"the entrypoint's module cannot be called {top!r}: the process needs the other one of this name; rename yours"
+    )
 
 
 def _missing_module(module_name: str, folder: Path | None) -> str:

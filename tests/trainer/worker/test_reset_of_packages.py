@@ -398,3 +398,49 @@ def test_a_process_with_a_lock_is_replaced(trials: Trials) -> None:
     os.close(descriptor)
     assert reason is not None
     assert reason.startswith("the training function left files locked: ")
+
+
+def test_a_module_with_the_name_of_a_loaded_one_wins_and_begins_each_trial_anew(trials: Trials) -> None:
+    import queue  # noqa: PLC0415 - the loaded one
+    import statistics  # noqa: PLC0415
+
+    trials.write(
+        statistics="SEEN = []",
+        queue="import statistics\ndef count():\n    statistics.SEEN.append(1)\n    return len(statistics.SEEN)",
+        trained="import queue\ndef train_fn(): return queue.count()",
+    )
+    assert [trials.run() for _ in range(3)] == [(1, None)] * 3
+    assert (sys.modules["queue"], sys.modules["statistics"]) == (queue, statistics)
+
+
+def test_a_module_that_the_process_needs_is_not_replaced_and_the_log_says_so(
+    trials: Trials, caplog: pytest.LogCaptureFixture
+) -> None:
+    trials.write(logging="", trained="import logging\ndef train_fn(): return hasattr(logging, 'getLogger')")
+    assert trials.run() == (True, None)
+    assert "the package has a module 'logging'" in caplog.text
+    assert sys.modules["logging"] is logging
+
+
+def test_a_library_that_has_imported_the_packages_module_in_place_of_another_ends_with_the_process(
+    trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))  # or else the library would be a temporary module
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "site/library_of_test.py").write_text("import statistics")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    trials.write(statistics="", trained="import library_of_test\ndef train_fn(): pass")
+    _, reason = trials.run()
+    sys.modules.pop("library_of_test", None)
+    assert reason == "library_of_test uses the package's module 'statistics' in place of another one"
+
+
+@pytest.mark.parametrize("value", ["None", "Mock()", "ModuleType('csv')"])
+def test_a_module_that_a_trial_has_replaced_by_something_else_is_back(trials: Trials, value: str) -> None:
+    import csv  # noqa: PLC0415 - loaded before
+
+    imports = "import sys\nfrom types import ModuleType\nfrom unittest.mock import Mock\n"
+    trials.write(trained=f"{imports}def train_fn(): sys.modules['csv'] = {value}")
+    assert trials.run() == (None, None)
+    assert sys.modules["csv"] is csv

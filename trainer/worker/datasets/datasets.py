@@ -22,7 +22,8 @@ from trainer.worker.failures import (
     user_location,
     user_traceback,
 )
-from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, is_inside
+from trainer.worker.namesakes import is_inside
+from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function
 
 Answer = tuple[Any, dict[str, Any] | None]
 """A value, or else the fields of a `Failure`: an exception of our own class could not be read in another process."""

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, note_who_changes_logging, restore_loggers
@@ -28,7 +29,7 @@ class Baseline:
 
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     folder: str = field(default_factory=os.getcwd)
-    modules: frozenset[str] = field(default_factory=lambda: frozenset(sys.modules))
+    modules: dict[str, ModuleType] = field(default_factory=lambda: dict(sys.modules))
     path: list[str] = field(default_factory=lambda: list(sys.path))
     threads: KnownThreads = field(default_factory=KnownThreads)
     processes: frozenset[int] = field(default_factory=started_processes)
@@ -56,7 +57,7 @@ class Baseline:
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
         sys.path[:] = self.path
-        unloaded = unload_modules(set(sys.modules) - self.modules, folders, self.path)
+        unloaded, modules = unload_modules(self.modules, folders, self.path)
         logging.disable(self.disabled)
         restore_loggers(self.loggers, unloaded)
         _reseed()
@@ -67,7 +68,7 @@ class Baseline:
         collect_garbage()
         left = why_threads_are_left(self.threads) or why_processes_are_left(self.processes)
         left = left or why_files_are_locked(self.files) or why_too_large()
-        return streams or settings or free_gpu_memory() or _kept_by_deepspeed() or left
+        return streams or settings or modules or free_gpu_memory() or _kept_by_deepspeed() or left
 
 
 def _kept_by_deepspeed() -> str | None:
