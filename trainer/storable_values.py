@@ -70,8 +70,8 @@ def _without_middle(text: str, max_length: int) -> str:
 
 def _json(value: Any, convert_float: Converter) -> Any:
     match value:
-        case None | bool() | int():
-            return value
+        case None | bool() | int():  # of a subclass, such as an IntEnum, Ray would store the class
+            return value if value is None or isinstance(value, bool) else int(value)
         case str():
             return storable_text(value)
         case float():
@@ -81,7 +81,7 @@ def _json(value: Any, convert_float: Converter) -> Any:
         case list() | tuple():
             return [item for one in value if (item := _json(one, convert_float)) is not NOT_JSON]
         case _:
-            item = value.item() if hasattr(value, "item") and _element_count(value) == 1 else value
+            item = _item(value)
             return _json(item, convert_float) if type(item) is not type(value) else _real(value, convert_float)
 
 
@@ -91,6 +91,23 @@ def _real(value: Any, convert_float: Converter) -> Any:
         with contextlib.suppress(ValueError, OverflowError, TypeError):
             return convert_float(float(value))
     return NOT_JSON
+
+
+def _is_masked(value: Any) -> bool:
+    """Whether the one element of NumPy's masked array has no value. Its `item()` would be 0, or what is masked."""
+    return _element_count(value) == 1 and bool(value.mask)
+
+
+def _item(value: Any) -> Any:
+    """The one element of an array or a tensor; the value itself if there are more, or none."""
+    if type(value).__module__.startswith("numpy.ma") and _is_masked(value):
+        return math.nan
+    if hasattr(value, "item"):
+        return value.item() if _element_count(value) == 1 else value
+    if hasattr(value, "numpy"):  # a tensor of TensorFlow, which has a value unless it is symbolic
+        with contextlib.suppress(AttributeError, NotImplementedError, RuntimeError, TypeError):
+            return value.numpy()
+    return value
 
 
 def _element_count(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import math
 from decimal import Decimal
+from enum import IntEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from service.operations.reports.curve import _storable
-from trainer.storable_values import is_storable_text, json_metrics, storable_float, storable_text
+from trainer.storable_values import is_storable_text, json_metrics, metrics_for_ray, storable_float, storable_text
 from trainer.wire import LogChunk
 from trainer.worker.logs.log_follower import OutputFile
 from trainer.worker.logs.masker import Masker
@@ -102,3 +103,38 @@ def test_the_text_of_a_log_can_be_stored(tmp_path: Path) -> None:
     path.write_bytes(b"a\0b\xff\n")
     assert stream.read() == "a?b\ufffd\n"
     stream.close()
+
+
+class Stage(IntEnum):
+    LAST = 3
+
+
+class EagerTensor:
+    """As one of TensorFlow's."""
+
+    def __init__(self, *values: float) -> None:
+        self._values = values
+
+    def numpy(self) -> Any:
+        return np.float32(self._values[0]) if len(self._values) == 1 else np.array(self._values)
+
+
+@pytest.mark.parametrize(("value", "stored"), [(Stage.LAST, 3), (True, True), (EagerTensor(0.5), 0.5)])
+def test_a_number_of_a_class_of_its_own_becomes_a_plain_one(value: Any, stored: Any) -> None:
+    for values in (json_metrics({"a": value})[0], metrics_for_ray({"a": value})):
+        assert values == {"a": stored}
+        assert type(values["a"]) is type(stored)
+
+
+@pytest.mark.parametrize("value", [np.ma.masked, np.ma.array([0.5], mask=[True])])
+def test_a_masked_value_is_not_a_number(value: Any) -> None:
+    assert json_metrics({"a": value}) == ({"a": "NaN"}, [])
+
+
+def test_masked_arrays_with_a_value_and_tensors_of_two_elements_are_as_others() -> None:
+    values = {
+        "a": np.ma.array([0.5], mask=[False]),
+        "b": EagerTensor(1, 2),
+        "c": np.ma.array([1, 2], mask=[True, True]),
+    }
+    assert json_metrics(values) == ({"a": 0.5}, ["b", "c"])

@@ -34,6 +34,9 @@ _FAILURE_AFTER_STOP = {
 }
 """There is no retry: the same params are likely to end so again."""
 WITHOUT_CHECKPOINT = "; it has saved no checkpoint, so it would start from the beginning"
+WHAT_COUNTS = (
+    "; the metrics of rank 0 count, without those that are neither one number nor text, which the trial's log names"
+)
 HOW_TO_REPORT = ": report with ray.train.report(), not with tune.report() or print()"
 
 
@@ -114,9 +117,13 @@ def _failure(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) 
 def _reported(leased: LeasedAttempt) -> str:
     reports = reports_of(leased.session, leased.trial.id, after_step=-1, limit=20)
     names = sorted({name for report in reports for name in report.metrics})
-    if names:
-        return f"it reported: {', '.join(names)}. Report the objective under its name, or submit with another name"
     runs_function = leased.spec.trainer.kind not in (Kind.COMMAND, Kind.EXTERNAL)
+    what_counts = WHAT_COUNTS if runs_function else ""
+    if names:
+        advice = f"Report the objective under its name, or submit with another name{what_counts}"
+        return f"it reported: {', '.join(names)}. {advice}"
+    if reports:
+        return f"its reports had no metrics that can be stored{what_counts}"
     return f"it reported nothing{HOW_TO_REPORT if runs_function else ''}"
 
 

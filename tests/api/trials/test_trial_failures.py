@@ -243,3 +243,16 @@ def test_a_search_that_fails_ends_its_experiment_and_no_other(service: Api, monk
     shown = service.get(f"/v1/experiments/{broken['name']}")
     assert (shown["status"], shown["end_reason"]) == ("failed", "search_failed")
     assert "a defect of the search" in shown["end_detail"]
+
+
+def test_a_trial_whose_reports_had_no_metric_that_can_be_stored_says_so(service: Api) -> None:
+    """Such as a tensor of two elements, which the worker leaves out."""
+    held = service.ask(service.create(trainer={"kind": "torch", "entrypoint": "train:train_fn"})["name"])
+    assert held
+    held.report()
+    held.finish("completed")
+    reason = held.shown()["reason"]
+    assert reason.startswith("ended without ever reporting 'accuracy'; its reports had no metrics that can be stored")
+    assert reason.endswith(
+        "the metrics of rank 0 count, without those that are neither one number nor text, which the trial's log names"
+    )
