@@ -216,6 +216,19 @@ def test_a_process_that_the_users_code_crashes_is_the_users_error(
     assert "rank_session" not in (error.traceback or "")
 
 
+def test_a_crash_whose_stack_the_function_has_sent_elsewhere_is_the_users_error(
+    service: FakeService, add: Add, crashes: dict[str, str]
+) -> None:
+    first, second = add("send_crashes_elsewhere", trainer=crashes), add("crash", trainer=crashes)
+    assert service.finished(first).outcome == Outcome.COMPLETED
+    error = service.finished(second).error
+    assert error is not None
+    assert "in read_nothing" in (error.traceback or ""), "the next trial's stack is in its output again"
+    _, error = failure_in_new_processes(service, lambda: add("crash_elsewhere", trainer=crashes))
+    assert error.kind == FailureKind.USER_ERROR
+    assert error.message.startswith("the worker process of rank 1 crashed with SIGSEGV; where is not known")
+
+
 def test_a_process_that_is_killed_by_the_signal_of_a_crash_is_lost(
     service: FakeService, add: Add, crashes: dict[str, str]
 ) -> None:

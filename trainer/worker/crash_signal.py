@@ -29,9 +29,20 @@ LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3\.\d+/|^<")
 RAY = re.compile(r"/(site|dist)-packages/ray/")
 
 
+ELSEWHERE = ("SIGSEGV", "SIGFPE", "SIGILL")
+"""Signals by which a process counts as crashed by the user's code if its output has no stack, and no word of
+`faulthandler`: that code has disabled it, or had it write to another file. Ray aborts by SIGABRT."""
+
+FATAL = "Fatal Python error: "
+"""How `faulthandler` begins. It says so also where the thread has no stack of Python's."""
+
+
 @dataclass(frozen=True)
 class UserCrash:
-    """`location` is `file.py:line` of the innermost frame of the user's code; `stack` has the innermost frame first."""
+    """`location` is `file.py:line` of the innermost frame of the user's code; `stack` has the innermost frame first.
+
+    Both are empty if the user's code has changed `faulthandler`.
+    """
 
     signal: str
     location: str
@@ -39,7 +50,10 @@ class UserCrash:
 
     def describe(self, rank: int) -> tuple[str, str]:
         """The failure of this rank in one line, and where its process crashed."""
-        message = f"the worker process of rank {rank} crashed with {self.signal} ({self.location})"
+        message = f"the worker process of rank {rank} crashed with {self.signal}"
+        if not self.location:
+            return f"{message}; where is not known, because faulthandler was disabled or writes to another file", ""
+        message = f"{message} ({self.location})"
         return f"{message}, in native code, such as a C extension", self.stack
 
 
@@ -52,6 +66,8 @@ def find_user_crash(positions: Mapping[str, int]) -> UserCrash | None:
         pid = PurePath(path).stem.rpartition("-")[2]
         output = read_output_end(path, position)
         if (received := re.search(SIGNAL.format(pid=re.escape(pid)), output, re.MULTILINE)) is not None:
+            if received[1] in ELSEWHERE and FATAL not in output:
+                return UserCrash(received[1], "", "")
             return _crash(received[1], output[received.end() :])
     return None
 

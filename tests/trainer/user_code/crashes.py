@@ -1,9 +1,11 @@
 """A training function whose process ends by a signal: by its own code, or from outside."""
 
 import ctypes
+import faulthandler
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import ray.train
@@ -42,3 +44,13 @@ def be_killed(config: dict[str, Any]) -> None:
         os.waitpid(child, 0)
         os.kill(os.getpid(), signal.SIGSEGV)
     time.sleep(600)
+
+
+def crash_elsewhere(config: dict[str, Any]) -> None:
+    faulthandler.enable(Path(config["record"]).open("a"))  # noqa: SIM115 - it has to stay open
+    crash(config)
+
+
+def send_crashes_elsewhere(config: dict[str, Any]) -> None:
+    faulthandler.enable(Path(config["record"]).open("a"))  # noqa: SIM115 - it has to stay open
+    ray.train.report({"epoch": 1})

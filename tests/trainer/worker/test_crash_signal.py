@@ -13,6 +13,7 @@ RECEIVED = (
     f"[2026-11-28 06:52:00,397 E {PID} 3601] logging.cc:474: *** SIGSEGV received at time=1795848720 on cpu 0 ***\n"
     "Fatal Python error: Segmentation fault\n\n"
 )
+NO_STACK = RECEIVED.partition("Fatal")[0]
 STACK = "Stack (most recent call first):\n"
 STRING_AT = '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
 TRAIN = '  File "/tmp/packages/ab12/train.py", line 6 in train\n'
@@ -36,6 +37,12 @@ def test_a_crash_below_the_users_code_is_found_with_its_stack(called_by: str, tm
     assert crash.describe(3)[0] == message
 
 
+def test_a_crash_without_a_word_of_the_faulthandler_is_of_code_that_has_changed_it(tmp_path: Path) -> None:
+    crash = find(NO_STACK, tmp_path)
+    assert crash == UserCrash("SIGSEGV", "", "")
+    assert "crashed with SIGSEGV; where is not known" in crash.describe(3)[0]
+
+
 def all_threads(other: str, crashed: str) -> str:
     """As `faulthandler` prints them, if the user's code has enabled it by itself."""
     first = "Thread 0x00007f80 (most recent call first):\n" + other + OURS + "\n"
@@ -53,6 +60,8 @@ def test_of_all_threads_the_one_that_crashed_counts(tmp_path: Path) -> None:
     [
         "",
         RECEIVED,
+        NO_STACK.replace("SIGSEGV", "SIGABRT"),
+        NO_STACK.replace("SIGSEGV", "SIGBUS"),
         RECEIVED + "<no Python frame>\n",
         RECEIVED + STACK + RAY + TRAIN + OURS + MODULES,
         RECEIVED + STACK + OURS + THREAD + MODULES,
@@ -62,7 +71,20 @@ def test_of_all_threads_the_one_that_crashed_counts(tmp_path: Path) -> None:
         RECEIVED.replace("SIGSEGV", "SIGTERM") + STACK + TRAIN + OURS + MODULES,
         RECEIVED.replace("SIGSEGV", "SIGBUS") + STACK + TRAIN + OURS + MODULES,
     ],
-    ids=["none", "cut", "C++ thread", "in Ray", "in Paceline", "main thread", "child", "printed", "SIGTERM", "SIGBUS"],
+    ids=[
+        "none",
+        "cut",
+        "abort",
+        "bus",
+        "C++ thread",
+        "in Ray",
+        "in Paceline",
+        "main thread",
+        "child",
+        "printed",
+        "SIGTERM",
+        "SIGBUS",
+    ],
 )
 def test_any_other_end_stays_a_loss(output: str, tmp_path: Path) -> None:
     assert find(output, tmp_path) is None

@@ -1,8 +1,10 @@
 """A process is put back into the state that it had before a trial, or is not used again."""
 
+import asyncio
 import builtins
 import csv
 import decimal
+import faulthandler
 import gc
 import locale
 import logging
@@ -11,16 +13,21 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import tracemalloc
+import urllib.request
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib import pyplot as plt
@@ -56,6 +63,18 @@ def limit_files(megabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes * 10**6, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
+CPUS = os.sched_getaffinity(0)
+
+
+def bit_generator() -> type[Any]:
+    return type(np.random.get_bit_generator())  # type: ignore[attr-defined]
+
+
+def fills_memory() -> Any:
+    deterministic: Any = torch.utils.deterministic
+    return deterministic.fill_uninitialized_memory
+
+
 CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: multiprocessing.set_start_method("spawn"), get_start_method),
     (lambda: torch.multiprocessing.set_start_method("spawn"), get_start_method),
@@ -85,6 +104,33 @@ CHANGES: list[tuple[Callable[[], Any], Callable[[], Any]]] = [
     (lambda: limit_files(1000), lambda: resource.getrlimit(resource.RLIMIT_FSIZE)),
     (lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 1000), lambda: signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0),
     (lambda: signal.setitimer(signal.ITIMER_PROF, 1000), lambda: signal.getitimer(signal.ITIMER_PROF)[0] > 0),
+    (lambda: setattr(sys, "tracebacklimit", 0), lambda: getattr(sys, "tracebacklimit", None)),
+    (lambda: gc.set_debug(gc.DEBUG_UNCOLLECTABLE), gc.get_debug),
+    (lambda: threading.stack_size(2**23), threading.stack_size),
+    (lambda: setattr(logging, "lastResort", None), lambda: logging.lastResort),
+    (
+        lambda: setattr(ssl, "_create_default_https_context", ssl._create_unverified_context),
+        lambda: ssl._create_default_https_context,
+    ),
+    (
+        lambda: urllib.request.install_opener(urllib.request.build_opener()),
+        lambda: urllib.request._opener,  # type: ignore[attr-defined]
+    ),
+    (
+        lambda: asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy()),
+        lambda: id(asyncio.get_event_loop_policy()),
+    ),
+    (lambda: os.sched_setaffinity(os.getpid(), [min(CPUS)]), lambda: os.sched_getaffinity(os.getpid())),
+    (lambda: setattr(os, "environ", {"X": "1"}), lambda: type(os.environ)),
+    (lambda: np.random.set_bit_generator(np.random.PCG64()), bit_generator),  # type: ignore[attr-defined]
+    (lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False), fills_memory),
+    (
+        lambda: torch.__future__.set_swap_module_params_on_conversion(True),
+        torch.__future__.get_swap_module_params_on_conversion,
+    ),
+    (lambda: setattr(torch.backends.mkldnn, "enabled", False), lambda: torch.backends.mkldnn.enabled),
+    (lambda: setattr(torch.backends.opt_einsum, "enabled", False), lambda: torch.backends.opt_einsum.enabled),
+    (faulthandler.disable, faulthandler.is_enabled),
     (lambda: torch.set_default_dtype(torch.float64), torch.get_default_dtype),
     (lambda: torch.set_grad_enabled(False), torch.is_grad_enabled),
     (lambda: torch.set_num_threads(7), torch.get_num_threads),
@@ -114,6 +160,23 @@ def test_what_a_trial_changes_is_put_back(change: Callable[[], Any], read: Calla
     assert read() != before
     assert baseline.restore() is None
     assert read() == before
+
+
+def test_the_stack_of_a_crash_is_in_the_output_again_after_a_trial_that_sent_it_elsewhere(tmp_path: Path) -> None:
+    code = """
+        import ctypes, faulthandler, sys
+        from trainer.worker.reset.baseline import Baseline
+        faulthandler.enable(2, all_threads=False)
+        baseline = Baseline()
+        faulthandler.enable(open(sys.argv[1], "w"))
+        assert baseline.restore() is None
+        ctypes.string_at(0)
+        """
+    file = tmp_path / "elsewhere"
+    ended = subprocess.run([sys.executable, "-c", dedent(code), str(file)], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGSEGV
+    assert "in string_at" in ended.stderr
+    assert file.read_text() == ""
 
 
 def test_trials_of_one_process_draw_different_numbers_as_new_processes_do() -> None:

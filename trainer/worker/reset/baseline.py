@@ -28,6 +28,7 @@ class Baseline:
     """The state of the process that an attempt may change. Taken before the user's code is imported."""
 
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    environ: "os._Environ[str]" = field(default_factory=lambda: os.environ)
     folder: str = field(default_factory=os.getcwd)
     modules: dict[str, ModuleType] = field(default_factory=lambda: dict(sys.modules))
     path: list[str] = field(default_factory=lambda: list(sys.path))
@@ -53,6 +54,7 @@ class Baseline:
         end_pools()
         end_forkserver(self.processes)
         streams = self.streams.put_back()
+        os.environ = self.environ  # noqa: B003 - the object that sets C's variables, too
         _restore_environment(self.environment)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
@@ -99,5 +101,8 @@ def _restore_environment(environment: dict[str, str]) -> None:
 def _reseed() -> None:
     random.seed()
     numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    if numpy is None:
+        return
+    if not isinstance(numpy.random.mtrand._rand._bit_generator, numpy.random.MT19937):  # noqa: SLF001
+        numpy.random.set_bit_generator(numpy.random.MT19937())
+    numpy.random.seed()

@@ -1,5 +1,6 @@
 """Settings of Python and of torch that hold for a whole process, and that a training function may change."""
 
+import asyncio
 import builtins
 import contextlib
 import csv
@@ -13,11 +14,13 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import tempfile
 import threading
 import time
 import tracemalloc
+import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,8 +46,16 @@ TORCH_BACKENDS = (
     "cudnn.enabled",
     "cudnn.benchmark",
     "cudnn.deterministic",
+    "mkldnn.enabled",
+    "mkldnn.deterministic",
+    "opt_einsum.enabled",
+    "opt_einsum.strategy",
 )
 """Attributes of `torch.backends`. Not every torch has all of them."""
+
+STANDARD_ERROR = 2
+
+FAULTHANDLER = "faulthandler"
 
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 """Scripts color their names. Other levels that a trial or a library has named keep their names."""
@@ -83,13 +94,16 @@ class SavedSetting:
 
 def saved_settings() -> list[SavedSetting]:
     torch = sys.modules.get("torch")
-    settings = [*_python_settings(), *(_torch_settings(torch) if torch is not None else ())]
+    settings = [_faulthandler(), *_python_settings(), *(_torch_settings(torch) if torch is not None else ())]
     return [SavedSetting(setting, _read(setting)) for setting in settings]
 
 
 def restore_settings(saved: list[SavedSetting], unloaded: set[str]) -> str | None:
     """Returns why one of them cannot be put back, or None. `unloaded` are the names of the package's modules."""
     faulthandler.cancel_dump_traceback_later()  # there is no way to read it
+    if next(one.value for one in saved if one.setting.name == FAULTHANDLER):
+        faulthandler.enable(STANDARD_ERROR, all_threads=False)  # there is no way to read the file that it writes to
+    gc.garbage.clear()
     # Libraries add theirs when they are imported.
     gc.callbacks[:] = [one for one in gc.callbacks if getattr(one, "__module__", None) not in unloaded]
     return next(filter(None, [one.put_back(unloaded) for one in saved]), None)
@@ -111,21 +125,38 @@ def _python_settings() -> Iterator[Setting]:
     yield from _settings_of_the_system()
 
 
+def _faulthandler() -> Setting:
+    """As Ray enables it, so that the stack of a crash is in the output of the process."""
+    enable = partial(faulthandler.enable, STANDARD_ERROR, all_threads=False)
+    return Setting(FAULTHANDLER, faulthandler.is_enabled, lambda on: enable() if on else faulthandler.disable())
+
+
 def _settings_of_the_interpreter() -> Iterator[Setting]:
     yield Setting("gc.enable", gc.isenabled, lambda on: gc.enable() if on else gc.disable())
     yield Setting("gc.set_threshold", gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
+    yield Setting("gc.set_debug", gc.get_debug, gc.set_debug)
     yield Setting("tracemalloc", tracemalloc.is_tracing, lambda on: tracemalloc.start() if on else tracemalloc.stop())
     yield Setting("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit)
     yield Setting("sys.setswitchinterval", sys.getswitchinterval, sys.setswitchinterval)
     yield Setting("sys.set_int_max_str_digits", sys.get_int_max_str_digits, sys.set_int_max_str_digits)
     yield _attribute_of(sys, "dont_write_bytecode")
-    for name in ("excepthook", "unraisablehook", "displayhook"):
+    yield Setting("sys.tracebacklimit", lambda: getattr(sys, "tracebacklimit", None), _limit_tracebacks)
+    yield Setting("threading.stack_size", threading.stack_size, threading.stack_size)
+    for name in ("excepthook", "unraisablehook", "displayhook", "breakpointhook"):
         yield _attribute_of(sys, name, libraries_change_it=True)
     yield _attribute_of(threading, "excepthook", libraries_change_it=True)
     yield Setting("threading.settrace", threading.gettrace, threading.settrace)
     yield Setting("threading.setprofile", threading.getprofile, threading.setprofile)
     yield Setting("sys.argv", lambda: [*sys.argv], partial(setattr, sys, "argv"))
     yield _builtins()
+
+
+def _limit_tracebacks(limit: int | None) -> None:
+    """By default there is no such attribute."""
+    if limit is not None:
+        sys.tracebacklimit = limit
+    elif hasattr(sys, "tracebacklimit"):
+        del sys.tracebacklimit
 
 
 def _builtins() -> Setting:
@@ -140,6 +171,7 @@ def _settings_of_logging() -> Iterator[Setting]:
     get, put = logging.getLogRecordFactory, logging.setLogRecordFactory
     yield Setting("logging.setLogRecordFactory", get, put, libraries_change_it=True)
     yield _attribute_of(logging, "raiseExceptions")
+    yield _attribute_of(logging, "lastResort")
     for level in LEVELS:
         name = f"logging.addLevelName({level})"
         yield Setting(name, partial(logging.getLevelName, level), partial(logging.addLevelName, level))
@@ -156,6 +188,11 @@ def _settings_of_the_standard_library() -> Iterator[Setting]:
     yield Setting("multiprocessing's start method", start_method, partial(multiprocessing.set_start_method, force=True))
     yield Setting("socket.setdefaulttimeout", socket.getdefaulttimeout, socket.setdefaulttimeout)
     yield _attribute_of(tempfile, "tempdir")
+    yield _attribute_of(ssl, "_create_default_https_context")
+    yield _attribute_of(urllib.request, "_opener")
+    if sys.version_info < (3, 14):  # where policies are deprecated
+        policy = asyncio.get_event_loop_policy, asyncio.set_event_loop_policy
+        yield Setting("asyncio.set_event_loop_policy", *policy)
     yield Setting("csv.field_size_limit", csv.field_size_limit, csv.field_size_limit)
     yield Setting("decimal.DefaultContext", _read_decimal_context, _write_decimal_context)
 
@@ -165,12 +202,28 @@ def _settings_of_the_system() -> Iterator[Setting]:
         yield Setting(f"signal.setitimer({timer})", partial(_is_running, timer), partial(_cancel, timer))
     if sys.platform == "linux":
         yield Setting("os.umask", _read_umask, os.umask)
+        main = os.getpid()  # of the main thread, from which later ones have it; that of the trial ends
+        affinity = partial(os.sched_getaffinity, main), partial(_set_affinity, main)
+        yield Setting("os.sched_setaffinity", *affinity)
+        priority = partial(os.getpriority, os.PRIO_PROCESS, main), partial(_set_priority, main)
+        yield Setting("os.setpriority", *priority)
     set_locale = partial(locale.setlocale, locale.LC_ALL)  # without a value, it returns the present one
     yield Setting("locale.setlocale", set_locale, set_locale)
     yield Setting("time.tzset", lambda: (time.tzname, time.timezone), lambda _zone: time.tzset())  # of the environment
     for name in [name for name in dir(resource) if name.startswith("RLIMIT_")]:
         which = getattr(resource, name)
         yield Setting(f"resource.{name}", partial(resource.getrlimit, which), partial(_set_limit, which))
+
+
+def _set_affinity(main: int, cpus: set[int]) -> None:
+    with contextlib.suppress(OSError):  # the CPUs may have been taken away from the process
+        os.sched_setaffinity(main, cpus)
+
+
+def _set_priority(main: int, priority: int) -> None:
+    """Without the privilege to raise a priority again this one stays, which the caller notices."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, main, priority)
 
 
 def _is_running(timer: int) -> bool:
@@ -226,6 +279,10 @@ def _torch_settings(torch: Any) -> Iterator[Setting]:
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda modes: torch.autograd.set_detect_anomaly(*modes),
     )
+    deterministic, future = torch.utils.deterministic, torch.__future__
+    yield _attribute_of(deterministic, "fill_uninitialized_memory")
+    for name in ("overwrite_module_params_on_conversion", "swap_module_params_on_conversion"):
+        yield Setting(f"torch.__future__.set_{name}", getattr(future, f"get_{name}"), getattr(future, f"set_{name}"))
     shared = torch.multiprocessing
     yield Setting(
         "torch.multiprocessing.set_sharing_strategy", shared.get_sharing_strategy, shared.set_sharing_strategy
