@@ -21,7 +21,7 @@ LOADED_AT_START = """
 USED_BY_PROCESS = """
     asyncio concurrent copy ctypes dataclasses datetime inspect json logging multiprocessing pickle platform selectors
     signal socket ssl struct subprocess tempfile threading traceback typing uuid weakref
-    cloudpickle google grpc msgpack numpy pandas psutil pyarrow ray torch trainer yaml
+    cloudpickle google grpc msgpack numpy pandas psutil pyarrow ray torch yaml
 """
 """Ray and Paceline import these, or find classes by their names, also while the training function runs."""
 

@@ -10,6 +10,9 @@ MAX_SOURCE_BYTES = 1_000_000
 
 MAX_LISTED = 20
 
+NOT_REPLACED = {"ray", "torch"}
+"""Names of modules that a worker cannot replace. It refuses more of them by itself, such as those of Python's own."""
+
 TRAINING_FUNCTION = ("trainer", "entrypoint")
 
 
@@ -33,6 +36,11 @@ def mistakes_in_entrypoint(
     it may take without defaults; None: any number.
     """
     module, function = entrypoint.split(":")
+    top = module.partition(".")[0]
+    if top in NOT_REPLACED:
+        return [
+            Mistake(path, f"the module cannot be called {top!r}, as the library with which the workers run: rename it")
+        ]
     filename = module_file(files, entrypoint)
     if filename is None:
         modules = ", ".join(_modules(files)[:MAX_LISTED]) or "no .py file"

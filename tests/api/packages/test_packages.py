@@ -184,6 +184,15 @@ def test_a_full_disk_refuses_a_package_and_leaves_no_part_of_it(service: Api, mo
     service.post("/v1/packages?filename=train.py", 201, content=b"def train_fn(): ...\n")
 
 
+@pytest.mark.parametrize("name", ["ray", "torch"])
+def test_a_module_that_a_worker_could_not_import_in_place_of_a_library_is_refused(service: Api, name: str) -> None:
+    package = service.post("/v1/packages", 201, content=zipped((f"{name}.py", TRAIN)))["id"]
+    trainer = {"entrypoint": f"{name}:train_fn", "package": package}
+    (mistake,) = service.post("/v1/experiments", 422, json=a_spec(trainer=trainer))["errors"]
+    assert mistake["path"] == "trainer.entrypoint"
+    assert f"the module cannot be called {name!r}" in mistake["message"]
+
+
 def test_what_datasets_name_is_looked_for_in_the_package(service: Api) -> None:
     body = zipped(("train.py", TRAIN), ("data.py", b"def make(config, more): pass\n"), ("rows.csv", b"x\n1\n"))
     package = service.post("/v1/packages", 201, content=body)["id"]
