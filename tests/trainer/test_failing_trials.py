@@ -229,6 +229,22 @@ def test_a_crash_whose_stack_the_function_has_sent_elsewhere_is_the_users_error(
     assert error.message.startswith("the worker process of rank 1 crashed with SIGSEGV; where is not known")
 
 
+@pytest.mark.parametrize(
+    ("do", "said"),
+    [
+        ("raise_oddly", "AsksItsData: careless (rank "),
+        ("shut_ray_down", "a training function must not call ray.shutdown()"),
+    ],
+)
+def test_what_would_break_the_worker_itself_is_the_users_error(
+    service: FakeService, add: Add, crashes: dict[str, str], do: str, said: str
+) -> None:
+    error = service.finished(add(do, trainer=crashes)).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert said in error.message
+
+
 def test_a_process_that_is_killed_by_the_signal_of_a_crash_is_lost(
     service: FakeService, add: Add, crashes: dict[str, str]
 ) -> None:

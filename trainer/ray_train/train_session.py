@@ -323,7 +323,7 @@ def storage_error(error: OSError | RuntimeError, checkpoint: Checkpoint | None) 
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return None if checkpoint is None or _is_missing(checkpoint) else error
     if isinstance(error, OSError):
-        return error
+        return None if error.errno == errno.ENAMETOOLONG else error
     return FileNotFoundError(errno.ENOENT, "the attempt's folder is not there") if NO_STORAGE in str(error) else None
 
 

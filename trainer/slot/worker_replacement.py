@@ -96,8 +96,8 @@ class WorkerReuse:
     def _learn_from_late_end(self, outcome: AttemptOutcome, attempt: Attempt) -> AttemptOutcome:
         """Of a trial that has reported in used workers. Returns the outcome, with advice if they may be to blame.
 
-        An exception that the user's package has raised itself, as for a missing key, rarely comes from them. It has no
-        advice, which would mislead, but counts like others.
+        An exception that the user's package has raised itself, as for a missing key, rarely comes from them, nor does a
+        report that the service refuses. They have no advice, which would mislead, but count like others.
         """
         failure = outcome.failure
         if failure is None:
@@ -105,7 +105,7 @@ class WorkerReuse:
             self._successes_after_late_failures = 0
         elif failure.kind == USER_ERROR and attempt.assignment.trainer.command is None:
             self._has_failed_late = True
-            if failure.is_of_package:
+            if failure.is_of_package or failure.is_refusal:
                 return outcome
             return replace(outcome, failure=replace(failure, message=f"{failure.message}; {ADVICE}"))
         return outcome

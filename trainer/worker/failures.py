@@ -49,7 +49,8 @@ class Failure:
 
     `message` is one line for people. `traceback` is that of the rank that failed first; `rank_tracebacks` has those of
     all failed ranks. `bytes_without_room`: the size of a rank's checkpoint for which the storage had no room.
-    `is_of_package`: the user's package has raised the exception itself, in no call of a library.
+    `is_of_package`: the user's package has raised the exception itself, in no call of a library. `is_refusal`: the
+    service has refused a report.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Failure:
     rank_tracebacks: Mapping[int, str] = field(default_factory=dict)
     bytes_without_room: int | None = None
     is_of_package: bool = False
+    is_refusal: bool = False
 
 
 class NotSaved(OSError):
@@ -111,11 +113,28 @@ def describe(
     resume: str | None = None,
     has_oom_kill: bool = False,
 ) -> Failure:
-    """One rank's failure.
+    """One rank's failure, whatever the exception of the user's class does when it is looked at.
 
     `is_importing`: the training function was not found yet; `folder` has the user's code; `resume` is the URI of the
     checkpoint that it resumes from. `has_oom_kill`: whether the kernel has killed for memory where the rank runs.
     """
+    try:
+        return _described(error, rank, world_size, is_importing, folder, resume, has_oom_kill)
+    except Exception as problem:  # noqa: BLE001 - user's code
+        why = f"it cannot be described, because that raised {type(problem).__name__}"
+        message = f"{type(error).__name__} (rank {rank} of {world_size}); {why}"
+        return Failure(CANNOT_START if is_importing else USER_ERROR, message, _plain_traceback(error))
+
+
+def _described(
+    error: BaseException,
+    rank: int,
+    world_size: int,
+    is_importing: bool,
+    folder: str | None,
+    resume: str | None,
+    has_oom_kill: bool,
+) -> Failure:
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
     location = user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
@@ -156,7 +175,7 @@ def headline(error: BaseException) -> str:
         return str(error)
     if isinstance(error, SystemExit):
         return f"sys.exit({error.code!r}) was called; return, or raise an exception, instead"
-    while isinstance(cause := getattr(error, "cause", None), BaseException):
+    while isinstance(cause := vars(error).get("cause"), BaseException):
         error = cause  # Ray wraps what a worker raised
     first_line = next(iter(_text_of(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
@@ -237,8 +256,10 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _wrapped(error: BaseException) -> list[Any]:
-    controller, health_check = (getattr(error, f"{name}_failure", None) for name in ("controller", "health_check"))
-    return [error.__cause__, controller, health_check, *getattr(error, "worker_failures", {}).values()]
+    own = vars(error)  # not getattr: any exception may have a `__getattr__`, and is no failure of Ray's
+    of_workers = own.get("worker_failures")
+    workers = of_workers.values() if isinstance(of_workers, Mapping) else ()
+    return [error.__cause__, own.get("controller_failure"), own.get("health_check_failure"), *workers]
 
 
 def _handled(error: BaseException | None) -> Iterator[BaseException]:
@@ -273,7 +294,7 @@ def _is_raised_in(folder: str, error: BaseException) -> bool:
 
 def user_location(error: BaseException, folder: str | None) -> str | None:
     """`file.py:line` of the innermost frame in the user's code."""
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and isinstance(error.filename, str) and error.filename:
         return f"{PurePath(error.filename).name}:{error.lineno}"
     frames = list(_user_frames(traceback.extract_tb(error.__traceback__)))
     in_package = [frame for frame in frames if folder and frame.filename.startswith(folder)]
@@ -283,12 +304,21 @@ def user_location(error: BaseException, folder: str | None) -> str | None:
 
 def user_traceback(error: BaseException) -> str:
     """The whole traceback, causes included, without the frames of Paceline and of the import system."""
-    report = traceback.TracebackException.from_exception(error)
+    try:
+        report = traceback.TracebackException.from_exception(error)
+    except Exception:  # noqa: BLE001 - it asks for attributes, for which the user's class may have code
+        return _plain_traceback(error)
     link: traceback.TracebackException | None = report
     while link is not None:
         link.stack = traceback.StackSummary.from_list(list(_user_frames(link.stack)))
         link = link.__cause__ or link.__context__
     return "".join(report.format())
+
+
+def _plain_traceback(error: BaseException) -> str:
+    """Without its causes, and without a look at the exception itself."""
+    frames = traceback.StackSummary.from_list(list(_user_frames(traceback.extract_tb(error.__traceback__))))
+    return "".join(["Traceback (most recent call last):\n", *frames.format(), f"{type(error).__name__}\n"])
 
 
 def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSummary]:

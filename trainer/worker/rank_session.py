@@ -51,7 +51,7 @@ from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset.baseline import Baseline
 from trainer.worker.system_metrics.nvidia_smi import Gpu
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
-from trainer.worker.user_code import call, find_function, lock_package
+from trainer.worker.user_code import call, find_function, lock_package, refusing_shutdown
 from trainer.worker.wait_notices import noticing_waits
 from trainer.worker.working_directory import WorkingDirectory
 
@@ -207,7 +207,7 @@ class RankSession:
 
     def _train(self) -> WorkerEnded:
         try:
-            with ending_forked_children():
+            with ending_forked_children(), refusing_shutdown():
                 function = self._load()
                 self.is_importing = False
                 self.job.slot.function_began.remote(self.job.run)

@@ -1,5 +1,6 @@
 """The user's code in a worker: its package is unpacked, and the training function is imported and called."""
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -8,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,11 @@ from trainer.worker.package_files import restore, write_listing
 
 FOLDER_PREFIX = "paceline-slot."
 """Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
+
+NO_SHUTDOWN = (
+    "a training function must not call ray.shutdown(): it runs in a worker process of Ray, which would be cut off from "
+    "the trial; remove the call"
+)
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -109,12 +115,30 @@ def find_function(entrypoint: str, folder: Path | None) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def call(function: Callable[..., Any], config: dict[str, Any]) -> Any:
-    """Call it with the configuration if it takes an argument, as Ray Train does; returns what it returns.
+@contextlib.contextmanager
+def refusing_shutdown() -> Iterator[None]:
+    """Have `ray.shutdown()` raise: it would cut the worker off from Ray, and the trial would count as lost."""
+    shutdown = ray.shutdown
 
-    An argument with a default value gets the configuration, too, which Ray Train would leave out without a warning.
+    def refuse(*_args: Any, **_kwargs: Any) -> None:
+        raise RuntimeError(NO_SHUTDOWN)
+
+    ray.shutdown = refuse
+    try:
+        yield
+    finally:
+        ray.shutdown = shutdown
+
+
+def call(function: Callable[..., Any], config: dict[str, Any]) -> Any:
+    """Call it with the configuration if it takes a positional argument; returns what it returns.
+
+    An argument with a default value, and `*args`, as of a decorator, get the configuration, too, which Ray Train would
+    leave out without a warning.
     """
-    named = [p for p in inspect.signature(function).parameters.values() if p.kind in POSITIONAL]
+    parameters = inspect.signature(function).parameters.values()
+    kinds = {p.kind for p in parameters}
+    named = [p for p in parameters if p.kind in POSITIONAL]
     required = [p.name for p in named if p.default is p.empty]
     name = getattr(function, "__name__", type(function).__name__)
     if len(required) > 1:
@@ -124,7 +148,13 @@ def call(function: Callable[..., Any], config: dict[str, Any]) -> Any:
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise BadEntrypoint(f"{name} is a generator, because it has a yield; it must be a plain function")
-    returned = function(config) if required or (named and config) else function()
+    takes_any = not named and inspect.Parameter.VAR_POSITIONAL in kinds
+    if config and not named and not takes_any and inspect.Parameter.VAR_KEYWORD in kinds:
+        raise BadEntrypoint(
+            f"{name} takes keyword arguments alone; a training function takes one positional argument, the "
+            "configuration, or none"
+        )
+    returned = function(config) if required or takes_any or (named and config) else function()
     if inspect.iscoroutine(returned):
         returned.close()  # else Python warns that it was never awaited
         raise BadEntrypoint(f"{name} is an async function; it must be a plain one, which may call asyncio.run()")

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from trainer.client.http import CallRefused
 from trainer.slot.attempt.outcome import COMPLETED, AttemptOutcome
+from trainer.slot.attempt.ray_failures import undelivered
 from trainer.slot.worker_replacement import MAX_SUSPICIONS, WorkerReuse
 from trainer.worker.failures import CANNOT_START, PREEMPTED, USER_ERROR, Failure
 
@@ -30,6 +32,7 @@ class Slot:
         began: bool = True,
         status: str = COMPLETED,
         of_package: bool = False,
+        refused: bool = False,
     ) -> str:
         """Returns the outcome, or the kind of the failure."""
         trainer = SimpleNamespace(kind="torch", reuse_workers=True, command=self.command)
@@ -43,7 +46,8 @@ class Slot:
         self.reuse.begin()
         if self.reuse.why_replace(attempt, None) is not None:
             self.pid += 1
-        found = AttemptOutcome(status, began=True) if failure is None else _failed(failure, of_package=of_package)
+        failed = _failed(failure or "", of_package=of_package, refused=refused)
+        found = AttemptOutcome(status, began=True) if failure is None else failed
         outcome = self.reuse.accepted(found, attempt)
         self.message = "" if outcome.failure is None else outcome.failure.message
         return outcome.status if outcome.failure is None else outcome.failure.kind
@@ -55,8 +59,11 @@ class Slot:
         return self.pid > before
 
 
-def _failed(kind: str, *, of_package: bool = False) -> AttemptOutcome:
-    return AttemptOutcome.failed(Failure(kind, "ValueError: a bad start", is_of_package=of_package), began=True)
+def _failed(kind: str, *, of_package: bool, refused: bool) -> AttemptOutcome:
+    failure = Failure(kind, "ValueError: a bad start", is_of_package=of_package)
+    if refused:
+        failure = undelivered(CallRefused(422, "unprocessable", "no such step"))
+    return AttemptOutcome.failed(failure, began=True)
 
 
 def test_a_failure_before_the_first_report_counts_in_new_workers_and_is_repeated_in_used_ones() -> None:
@@ -135,6 +142,13 @@ def test_a_failure_after_a_report_that_the_package_has_raised_itself_does_not_bl
     slot.run("first")
     assert slot.run("second", USER_ERROR, reported=True, of_package=True) == USER_ERROR
     assert slot.message == "ValueError: a bad start"
+
+
+def test_a_report_that_the_service_refuses_does_not_blame_used_workers() -> None:
+    slot = Slot()
+    slot.run("first")
+    assert slot.run("second", USER_ERROR, reported=True, refused=True) == USER_ERROR
+    assert slot.message == "the service refused a report: no such step"
 
 
 def fail_late_in_used_workers_and_succeed_in_new_ones(slot: Slot, name: str, *, of_package: bool = False) -> None:

@@ -54,3 +54,18 @@ def crash_elsewhere(config: dict[str, Any]) -> None:
 def send_crashes_elsewhere(config: dict[str, Any]) -> None:
     faulthandler.enable(Path(config["record"]).open("a"))  # noqa: SIM115 - it has to stay open
     ray.train.report({"epoch": 1})
+
+
+class AsksItsData(Exception):
+    def __getattr__(self, name: str) -> Any:
+        return self.__dict__["data"][name]
+
+
+def raise_oddly(config: dict[str, Any]) -> None:
+    ray.train.report({"epoch": 1})
+    raise AsksItsData("careless")
+
+
+def shut_ray_down(config: dict[str, Any]) -> None:
+    ray.train.report({"epoch": 1})
+    ray.shutdown()

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
-from trainer.worker.user_code import BadEntrypoint, call, find_function, unpack
+from trainer.worker.user_code import BadEntrypoint, call, find_function, refusing_shutdown, unpack
 
 
 @pytest.fixture(autouse=True)
@@ -76,12 +77,42 @@ def with_other_arguments(*args: object, verbose: bool = False) -> object:
     return args, verbose
 
 
+def decorated(function: Callable[..., object]) -> Callable[..., object]:
+    """As by a decorator without `functools.wraps`."""
+
+    def wrapper(*args: object, **kwargs: object) -> object:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def test_a_decorated_function_gets_an_empty_configuration_too() -> None:
+    assert call(decorated(lambda config: config), {}) == {}
+
+
+def test_a_function_of_keyword_arguments_alone_is_refused_if_there_is_a_configuration() -> None:
+    def train(**config: object) -> object:
+        return config
+
+    with pytest.raises(BadEntrypoint, match="train takes keyword arguments alone"):
+        call(train, {"lr": 1})
+    assert call(train, {}) == {}
+
+
+def test_a_function_that_would_cut_its_worker_off_from_ray_is_told_so() -> None:
+    shutdown = ray.shutdown
+    with pytest.raises(RuntimeError, match=r"must not call ray\.shutdown\(\)"), refusing_shutdown():
+        ray.shutdown()
+    assert ray.shutdown is shutdown
+
+
 @pytest.mark.parametrize(
     ("function", "returned"),
     [
         (with_optional, {"lr": 1}),
         (with_two_optional, ({"lr": 1}, False)),
-        (with_other_arguments, ((), False)),
+        (with_other_arguments, (({"lr": 1},), False)),
+        (decorated(lambda config: config), {"lr": 1}),
         (lambda: "nothing", "nothing"),
     ],
 )
@@ -114,7 +145,7 @@ def test_a_function_that_would_not_run_when_it_is_called_is_refused(
         call(function, {})
 
 
-@pytest.mark.parametrize("name", ["ray", "torch", "trainer", "logging"])
+@pytest.mark.parametrize("name", ["ray", "torch", "logging"])
 def test_an_entrypoint_whose_module_the_worker_cannot_replace_is_refused(name: str, tmp_path: Path) -> None:
     folder = unpack(b"def train(config): pass", f"{name}.py", tmp_path / "code")
     with pytest.raises(BadEntrypoint, match=f"cannot be called '{name}'"):

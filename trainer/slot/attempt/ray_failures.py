@@ -58,6 +58,11 @@ RAISED = re.compile(r"\w*(Error|Exception)\b.*:")
 
 OUTPUT_LINES = 30
 
+LIBRARY_ADVICE = (
+    "the library of the trainer's kind has to be installed on every node, in the environment that runs Ray (and in a "
+    "conda environment of trainer.runtime_env)"
+)
+
 HEAD_RESTARTED = "the Ray head was restarted, and its new cluster does not know the processes of the former one"
 
 
@@ -81,7 +86,13 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
     if (loss := _loss(error, links, storage, text)) is not None:
         return loss
     own = _not_set_up(links) or _not_stored(error, links, storage) or _not_connected(error, links)
-    return own or Failure(CANNOT_START, headline(links[-1]), user_traceback(error))
+    return own or Failure(CANNOT_START, _not_started(headline(links[-1])), user_traceback(error))
+
+
+def _not_started(why: str) -> str:
+    """The library of the trainer's kind may be missing. Its name is not in the package's code."""
+    is_missing = re.match(r"(ModuleNotFoundError|ImportError)\b", why) is not None
+    return f"{why}; {LIBRARY_ADVICE}" if is_missing else why
 
 
 def _loss(error: BaseException, links: list[BaseException], storage: str, text: str) -> Failure | None:
@@ -152,7 +163,7 @@ def killed_by_kernel(ranks: str, traceback: str | None) -> Failure:
 def undelivered(error: Exception) -> Failure:
     """The failure of an attempt whose report could not be delivered. Only a refusal is the user's to correct."""
     if isinstance(error, CallRefused) and not isinstance(error, ServiceFailed):
-        return Failure(USER_ERROR, f"the service refused a report: {error.detail}")
+        return Failure(USER_ERROR, f"the service refused a report: {error.detail}", is_refusal=True)
     return Failure(LOST, f"a report could not be delivered: {headline(error)}")
 
 

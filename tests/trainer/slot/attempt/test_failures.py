@@ -20,7 +20,7 @@ from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
 from trainer.slot.attempt.ranks import Ranks
-from trainer.slot.attempt.ray_failures import classify, to_json
+from trainer.slot.attempt.ray_failures import LIBRARY_ADVICE, classify, to_json
 from trainer.worker.failures import (
     CANNOT_START,
     LOST,
@@ -124,6 +124,63 @@ def test_a_missing_module_is_answered_with_where_to_get_it() -> None:
     failure = describe(error, rank=0, world_size=1, is_importing=True, folder=None)
     message = f"ModuleNotFoundError: No module named 'timm' (rank 0 of 1); {MODULE_ADVICE}"
     assert (failure.kind, failure.message) == ("cannot_start", message)
+
+
+class AsksItsData(Exception):
+    def __getattr__(self, name: str) -> Any:
+        return self.__dict__["data"][name]
+
+
+class AnswersNone(Exception):
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class HasWorkerFailures(Exception):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.worker_failures = ["a"]
+
+
+class HasBrokenDict(Exception):
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise KeyError("__dict__")
+
+
+@pytest.mark.parametrize("error_class", [AsksItsData, AnswersNone, HasWorkerFailures])
+def test_an_exception_with_odd_attributes_is_described_like_others(error_class: type[Exception]) -> None:
+    with pytest.raises(error_class) as caught:
+        raise error_class("careless")
+    failure = describe(caught.value, rank=0, world_size=1, is_importing=False, folder=None)
+    assert failure.kind == USER_ERROR
+    assert failure.message.startswith(f"{error_class.__name__}: careless (rank 0 of 1, test_failures.py:")
+    assert "test_failures.py" in (failure.traceback or "")
+
+
+def test_an_exception_that_cannot_be_looked_at_is_the_users_error_too() -> None:
+    failure = describe(HasBrokenDict("x"), rank=1, world_size=2, is_importing=False, folder=None)
+    assert failure.kind == USER_ERROR
+    assert failure.message == "HasBrokenDict (rank 1 of 2); it cannot be described, because that raised KeyError"
+
+
+def test_a_syntax_error_whose_file_name_is_no_text_is_described_without_it() -> None:
+    error = SyntaxError("bad")
+    error.filename, error.lineno = b"abc", 3  # type: ignore[assignment]
+    failure = describe(error, rank=0, world_size=1, is_importing=False, folder=None)
+    assert (failure.kind, failure.message) == (USER_ERROR, "SyntaxError: bad (line 3) (rank 0 of 1)")
+
+
+@pytest.mark.parametrize("is_in_worker", [True, False])
+def test_a_missing_library_of_the_trainers_kind_is_answered_with_where_to_get_it(is_in_worker: bool) -> None:
+    missing: Exception = ModuleNotFoundError("No module named 'xgboost'", name="xgboost")
+    if is_in_worker:
+        missing = RayTaskError("on_start", "No module named 'xgboost'", missing).as_instanceof_cause()
+    failure = classified(missing)
+    assert (failure.kind, failure.message) == (
+        CANNOT_START,
+        f"ModuleNotFoundError: No module named 'xgboost'; {LIBRARY_ADVICE}",
+    )
 
 
 @pytest.mark.parametrize(("module", "is_of_package"), [("train", True), ("helpers", True), ("timm", False)])
