@@ -236,6 +236,22 @@ def test_a_function_without_arguments_runs_too(service: FakeService, add: Add) -
     assert service.finished(trial).outcome == Outcome.COMPLETED
 
 
+def test_a_module_with_the_name_of_a_loaded_one_wins_and_begins_each_trial_anew(service: FakeService, add: Add) -> None:
+    content = BytesIO()
+    with ZipFile(content, "w") as package:
+        package.writestr("statistics.py", "SEEN = []")
+        package.writestr("queue.py", "import statistics\ndef count():\n    statistics.SEEN.append(1)\n")
+        code = "import os, queue, statistics, ray.train\ndef train_fn(config):\n    queue.count()\n"
+        report = "    ray.train.report({'seen': len(statistics.SEEN), 'pid': os.getpid()})\n"
+        package.writestr("train.py", code + report)
+    spec = {"package": service.add_package(content.getvalue(), "train.zip"), "scaling": {"num_workers": 1}}
+    trials = [add(trainer=spec) for _ in range(3)]
+    assert [service.finished(trial).outcome for trial in trials] == [Outcome.COMPLETED] * 3
+    told = [service.reports[trial][0].metrics for trial in trials]
+    assert [one["seen"] for one in told] == [1, 1, 1]
+    assert len({one["pid"] for one in told}) == 1
+
+
 def test_files_beside_the_code_are_in_a_working_directory_that_ends_with_the_attempt(
     service: FakeService, add: Add, record: Path, tmp_path: Path
 ) -> None:
