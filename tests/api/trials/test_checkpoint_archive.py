@@ -63,6 +63,14 @@ def contents(tar: bytes) -> dict[str, bytes | None]:
         return {name: file.read() if file else None for name, file in read.items()}
 
 
+def test_a_question_mark_in_the_name_of_a_saved_directory_is_part_of_it(service: Api) -> None:
+    held, folder = saved(service)
+    renamed = folder.rename(folder.with_name("lr=0.1?epoch=2"))
+    held.report(accuracy=0.5, checkpoint=str(renamed))
+    found = contents(fetched(service, held, step=2).content)
+    assert {name: found[f"trial-0-step-2/{name}"] for name in FILES} == FILES
+
+
 def test_the_archive_has_the_files_that_were_saved(service: Api) -> None:
     held, _ = saved(service)
     answer = fetched(service, held)
