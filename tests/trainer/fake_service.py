@@ -293,8 +293,9 @@ class FakeService:
             size = self.log_sizes[trial, chunk.rank]
             assert chunk.offset == size or not chunk.text, f"rank {chunk.rank}: offset {chunk.offset} after {size}"
             self.log_sizes[trial, chunk.rank] = chunk.offset + len(chunk.text.encode())
-            # The service itself notes that this much is missing.
-            self.logs[trial][chunk.rank] = text + (chunk.text or f"[missing up to {chunk.offset}]")
+            # As the service notes what is missing.
+            note = f"[missing up to {chunk.offset}]" if chunk.offset > size else ""
+            self.logs[trial][chunk.rank] = text + note + chunk.text
             self._changed.notify_all()
 
     def finish(self, trial: str, body: bytes) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
 from trainer.agent.slot_pool import IDLE_SLOT_SECONDS, AttemptId, SlotPool
 from trainer.agent.storage_probe import StorageProbe
 from trainer.client.addresses import ServiceAddresses
-from trainer.client.errors import AgentNameTaken, CallRefused, ForeignAnswer, ServiceFailed, ServiceUnreachable
-from trainer.client.http import ServiceClient, backoff_delays
+from trainer.client.errors import AgentNameTaken, CallRefused, ServiceFailed, ServiceUnreachable
+from trainer.client.http import WARNING_SECONDS, ServiceClient, backoff_delays
 from trainer.process_log.context import log_context
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
@@ -371,14 +371,15 @@ class Agent:
 
     def _until_answered(self, call: Callable[[], Result]) -> Result | None:
         """Repeat the call, so that an answer that is lost on the way comes again. None when the agent stops."""
-        has_warned = False
+        has_warned, warning_due = False, 0.0
         with log_context.request():
             for delay in backoff_delays():
                 try:
                     answer = call()
                 except (ServiceUnreachable, ServiceFailed) as error:
-                    if not has_warned or isinstance(error, ForeignAnswer):
+                    if time.monotonic() >= warning_due:
                         logger.warning("%s; the agent tries again until the call succeeds", error)
+                        warning_due = time.monotonic() + WARNING_SECONDS
                     has_warned = True
                     if self._stopping.wait(delay):
                         return None

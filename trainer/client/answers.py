@@ -15,6 +15,7 @@ import requests
 from trainer.client.errors import (
     AgentNameTaken,
     CallRefused,
+    DamagedPackage,
     ForeignAnswer,
     LeaseLost,
     ServiceDiskFull,
@@ -92,10 +93,15 @@ def promised(answer: requests.Response, promise: Promise) -> dict[str, Any] | No
 
 
 def package_content(answer: requests.Response, package_id: str) -> bytes:
-    """The id of a package has the digest of its bytes. Raises ForeignAnswer for other bytes."""
-    if sha256(answer.content).hexdigest() != package_id.removeprefix("sha256:"):
+    """The id of a package has the digest of its bytes. Raises DamagedPackage, or ForeignAnswer for what is none."""
+    if sha256(answer.content).hexdigest() == package_id.removeprefix("sha256:"):
+        return answer.content
+    if "Content-Disposition" not in answer.headers:
         raise foreign(answer)
-    return answer.content
+    raise DamagedPackage(
+        f"{answer.url} answered with bytes that are not the package's: the service's file is damaged, or a proxy "
+        "changes answers; submit the package again as another one, with any change"
+    )
 
 
 def error_of(answer: requests.Response) -> Exception:

@@ -1,7 +1,7 @@
 """What a call to the service may raise.
 
 ServiceUnreachable: the same call may succeed later
-├── ForeignAnswer, ServiceDiskFull, AnswerLate
+├── ForeignAnswer, ServiceDiskFull, AnswerLate, DamagedPackage
 CallRefused: the service's verdict
 └── LeaseLost, AgentNameTaken, ServiceFailed
 """
@@ -26,6 +26,10 @@ class ForeignAnswer(ServiceUnreachable):
 
     People are to see it, because it may last until they change something.
     """
+
+
+class DamagedPackage(ServiceUnreachable):
+    """A package has come whose bytes are not those of its id: the service's file is damaged, or what came of it."""
 
 
 class ServiceDiskFull(ServiceUnreachable):

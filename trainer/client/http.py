@@ -17,6 +17,7 @@ from trainer.client.answers import PROMISES, error_of, package_content, promised
 from trainer.client.errors import (
     AnswerLate,
     CallRefused,
+    DamagedPackage,
     ForeignAnswer,
     LeaseLost,
     ServiceFailed,
@@ -48,6 +49,12 @@ CANCEL_CHECK_SECONDS = 1.0
 
 FAILURE_DELAYS = (0.5, 1.0, 2.0, 4.0)
 """Between the tries of a call at which the service fails. After the last try the call counts as refused."""
+
+PACKAGE_DOWNLOADS = 5
+"""So often a package is downloaded if other bytes come each time."""
+
+WARNING_SECONDS = 60.0
+"""Between two warnings that calls get no answer of the service's own."""
 
 SUCCESS = range(200, 300)
 
@@ -194,9 +201,20 @@ def backoff_delays() -> Iterator[float]:
         delay = min(2 * delay, MAX_DELAY_SECONDS)
 
 
-def log_level(error: ServiceUnreachable) -> int:
-    """Of a call that is repeated. An outage is logged by the heartbeats, and ends by itself."""
-    return logging.WARNING if isinstance(error, ForeignAnswer) else logging.DEBUG
+class RepetitionLog:
+    """Logs why calls are repeated: a foreign answer as a warning, but not more than one a minute.
+
+    An outage is logged by the heartbeats, and ends by itself.
+    """
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def add(self, what: str, error: ServiceUnreachable) -> None:
+        is_due = isinstance(error, ForeignAnswer) and time.monotonic() >= self._due
+        if is_due:
+            self._due = time.monotonic() + WARNING_SECONDS
+        logger.log(logging.WARNING if is_due else logging.DEBUG, "%s: %s; trying again", what, error)
 
 
 def post_with_samples(post: Callable[[dict[str, Any]], Answer], body: dict[str, Any]) -> Answer:
@@ -219,27 +237,33 @@ def post_until_answered(
 
     Raises LeaseLost and CallRefused immediately, and ServiceUnreachable once `cancelled` is set.
     """
+    repetitions = RepetitionLog()
     for delay in backoff_delays():
         try:
             return client.post(path, body)
         except ServiceUnreachable as error:
             if cancelled.wait(delay):
                 raise
-            logger.log(log_level(error), "trying %s again: %s", path, error)
+            repetitions.add(path, error)
     raise AssertionError("backoff_delays() never ends")
 
 
 def download_package(client: ServiceClient, package_id: str, is_cancelled: Callable[[], bool]) -> Package:
     """The package. The call is repeated while the service is away.
 
-    Raises CallRefused immediately, and ServiceUnreachable once `is_cancelled()`.
+    Raises CallRefused immediately, also for a package that has come damaged at each of a few downloads, and
+    ServiceUnreachable once `is_cancelled()`.
     """
+    repetitions, damaged_count = RepetitionLog(), 0
     for delay in backoff_delays():
         try:
             return client.package(package_id)
         except ServiceUnreachable as error:
+            damaged_count += isinstance(error, DamagedPackage)
+            if damaged_count == PACKAGE_DOWNLOADS:
+                raise CallRefused(requests.codes.ok, "damaged-package", str(error)) from error
             if is_cancelled():
                 raise
-            logger.log(log_level(error), "asking for package %s again: %s", package_id, error)
+            repetitions.add(package_id, error)
             time.sleep(min(delay, CANCEL_CHECK_SECONDS))
     raise AssertionError("backoff_delays() never ends")

@@ -4,9 +4,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from trainer.client.errors import CallRefused, ServiceDiskFull, ServiceUnreachable
+from trainer.client.errors import CallRefused, ForeignAnswer, ServiceDiskFull, ServiceUnreachable
 from trainer.client.http import ServiceClient
 from trainer.client.outbox import Batch, Outbox
 
@@ -21,8 +22,20 @@ QUEUED_TEXT = 2_000_000
 MARK_SECONDS = 3.0
 """How long the service may take to note in a log that output is missing."""
 
+FILTERED_SECONDS = 30.0
+"""How long a call with output gets foreign answers until the call is tried without its text."""
+
 FULL_DISK_SECONDS = 5.0
 """How long output is kept for a service that has no room for it. Then it is dropped, so that the trial can end."""
+
+
+@dataclass
+class _ForeignAnswers:
+    """To one call. `is_because_of_text`: the service got the call without its text."""
+
+    body: dict[str, Any]
+    since: float
+    is_because_of_text: bool = False
 
 
 class LogOutbox(Outbox):
@@ -39,6 +52,7 @@ class LogOutbox(Outbox):
         self._put: dict[int, int] = {}
         self._delivered: dict[int, int] = {}
         self._full_since: float | None = None
+        self._foreign: _ForeignAnswers | None = None
 
     @property
     def has_room(self) -> bool:
@@ -86,10 +100,12 @@ class LogOutbox(Outbox):
         return adjoins and len(text) + len(next_text) <= TEXT_PER_CALL
 
     def _on_answer(self, body: dict[str, Any], answer: dict[str, Any]) -> None:  # noqa: ARG002
-        self._full_since = None
+        self._full_since = self._foreign = None
         self._delivered[body["rank"]] = body["offset"] + len(body["text"].encode())
 
-    def _gives_up(self, error: ServiceUnreachable) -> bool:
+    def _gives_up(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:
+        if isinstance(error, ForeignAnswer):
+            return self._is_filtered(body)
         if not isinstance(error, ServiceDiskFull):
             return False
         self._full_since = self._full_since or time.monotonic()
@@ -99,3 +115,30 @@ class LogOutbox(Outbox):
                 self._chunks.clear()
                 self._queued_text = 0
         return is_over
+
+    def _is_filtered(self, body: dict[str, Any]) -> bool:
+        """Whether a filter on the way answers because of the text: the service gets the call without it.
+
+        The log then says that this output is missing. Otherwise the trial could not end.
+        """
+        if self._foreign is None or self._foreign.body is not body:
+            self._foreign = _ForeignAnswers(body, time.monotonic())
+        if time.monotonic() - self._foreign.since < FILTERED_SECONDS:
+            return False
+        rank, offset, size = body["rank"], body["offset"], len(body["text"].encode())
+        if not self._foreign.is_because_of_text:  # or the service has come back just now
+            self._foreign.is_because_of_text = self._is_answered_without_text(rank, offset)
+            return False
+        if not self._is_answered_without_text(rank, offset + size):
+            return False
+        self._delivered[rank] = offset + size
+        logger.warning("%d bytes of the log of rank %d are left out: a proxy answers them itself", size, rank)
+        return True
+
+    def _is_answered_without_text(self, rank: int, offset: int) -> bool:
+        """The service notes that output is missing up to `offset`."""
+        try:
+            self._client.post(self._path, {"rank": rank, "offset": offset, "text": ""})
+        except (CallRefused, ServiceUnreachable):
+            return False
+        return True

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from trainer.client.errors import CallRefused, LeaseLost, ServiceFailed, ServiceUnreachable
-from trainer.client.http import ServiceClient, backoff_delays, log_level
+from trainer.client.http import RepetitionLog, ServiceClient, backoff_delays
 from trainer.client.listener import ServiceListener
 from trainer.process_log.context import log_context
 
@@ -33,6 +33,7 @@ class Outbox(threading.Thread):
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._sending = False
+        self._repetitions = RepetitionLog()
         self._log_fields = log_context.current()
 
     def run(self) -> None:
@@ -75,8 +76,8 @@ class Outbox(threading.Thread):
             try:
                 self._on_answer(body, self._client.post(path, body) or {})
             except ServiceUnreachable as error:
-                logger.log(log_level(error), "%s: %s; trying again", self.name, error)
-                if not self._gives_up(error) and not self._closed.wait(delay):
+                self._repetitions.add(self.name, error)
+                if not self._gives_up(body, error) and not self._closed.wait(delay):
                     continue
             except LeaseLost:
                 self.close()
@@ -105,7 +106,7 @@ class Outbox(threading.Thread):
     def _on_failure(self, error: Exception) -> None:
         """The outbox has failed: nothing more will be delivered."""
 
-    def _gives_up(self, error: ServiceUnreachable) -> bool:  # noqa: ARG002
+    def _gives_up(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:  # noqa: ARG002
         """Whether to drop the call, instead of repeating it until the service answers."""
         return False
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from tests.trainer.service_listener import listener, nothing
 from trainer import wire
+from trainer.client import log_outbox
 from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, PROMISES
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.http import ServiceClient, download_package, post_until_answered
@@ -52,11 +53,15 @@ foreign_or_empty = pytest.mark.parametrize("given", [*FOREIGN.values(), EMPTY], 
 
 
 class Proxy:
-    """Answers the first calls with what is `canned`, and passes the others on to the service."""
+    """Answers the first calls with what is `canned`, and those with what is `filtered` with a page.
+
+    It passes the others on to the service.
+    """
 
     def __init__(self, service: FakeService) -> None:
         self.canned: list[Canned] = []
         self.calls: list[str] = []
+        self.filtered: bytes | None = None
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -69,7 +74,9 @@ class Proxy:
             def _pass_on(self) -> None:
                 proxy.calls.append(f"{self.command} {self.path}")
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                status, content, headers = proxy.canned.pop(0) if proxy.canned else self._service(body)
+                is_filtered = proxy.filtered is not None and proxy.filtered in body
+                canned = proxy.canned or [FOREIGN["a page"]] * is_filtered
+                status, content, headers = canned.pop(0) if canned else self._service(body)
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(content))}.items():
                     self.send_header(name, value)
@@ -141,6 +148,37 @@ def test_output_is_sent_again_until_the_service_itself_answers(
 ) -> None:
     outbox = LogOutbox(client(proxy, trial), trial, nothing)
     proxy.canned = [given]
+    outbox.put(0, 0, "a line\n")
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.close()
+    outbox.join()
+    assert service.log(trial) == "a line\n"
+
+
+def test_output_that_a_filter_answers_itself_keeps_neither_other_output_nor_the_end(
+    service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log_outbox, "FILTERED_SECONDS", 0.0)
+    outbox = LogOutbox(client(proxy, trial), trial, nothing)
+    proxy.filtered = b"/etc/passwd"
+    outbox.put(0, 0, "/etc/passwd\n")
+    outbox.put(1, 0, "a line\n")
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.close()
+    outbox.join()
+    assert service.log(trial) == "[missing up to 12]"
+    assert service.log(trial, 1) == "a line\n"
+    assert "12 bytes of the log of rank 0 are left out" in caplog.text
+
+
+def test_output_is_whole_where_the_service_comes_back_while_it_is_tried_without_text(
+    service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_outbox, "FILTERED_SECONDS", 0.0)
+    outbox = LogOutbox(client(proxy, trial), trial, nothing)
+    proxy.canned = [FOREIGN["a page"]]  # and then the service answers the call without text
     outbox.put(0, 0, "a line\n")
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)
@@ -230,6 +268,26 @@ def test_a_package_with_other_bytes_is_asked_for_again(service: FakeService, pro
     found = download_package(ServiceClient(proxy.url, "token"), package, lambda: False)
     assert (found.content, found.filename) == (b"x = 1", "train.py")
     assert len(proxy.calls) == 2
+
+
+def test_a_package_that_is_damaged_at_each_download_is_refused(service: FakeService, proxy: Proxy) -> None:
+    package = service.add_package("x = 1")
+    damaged: Canned = (200, b"x = 2", {"Content-Disposition": 'attachment; filename="train.py"'})
+    proxy.canned = 5 * [damaged]
+    with pytest.raises(CallRefused, match=r"are not the package's: the service's file is damaged, or a proxy"):
+        download_package(ServiceClient(proxy.url, "token"), package, lambda: False)
+    proxy.canned = 6 * [FOREIGN["a page"]]
+    assert download_package(ServiceClient(proxy.url, "token"), package, lambda: False).content == b"x = 1"
+
+
+def test_a_foreign_answer_is_no_warning_for_each_try(
+    proxy: Proxy, trial: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.canned = 3 * [FOREIGN["a page"]]
+    path, body = f"/v1/trials/{trial}/finish", {"outcome": "completed"}
+    post_until_answered(client(proxy, trial), path, body, threading.Event())
+    assert len(proxy.calls) == 4
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
 
 
 MODELS: dict[type[BaseModel], Any] = {

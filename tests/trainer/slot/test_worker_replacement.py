@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainer.client.http import CallRefused
+from trainer.client.errors import CallRefused
 from trainer.slot.attempt.outcome import COMPLETED, AttemptOutcome
 from trainer.slot.attempt.ray_failures import undelivered
 from trainer.slot.worker_replacement import MAX_SUSPICIONS, WorkerReuse
