@@ -230,8 +230,8 @@ def _logged(work: Callable[[], None]) -> None:
 
 def _current_view(entry: _Entry, session: Session, experiment_id: str) -> _View:
     """A new one if the spec has changed, or the database may have lost trials. Call it with the entry's lock."""
-    query = select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id)
-    version = cache_generation(session), session.scalar(query)
+    changed = session.scalar(select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id))
+    version = cache_generation(session), changed
     if entry.view is None or (entry.view.generation, entry.view.spec_changed_at_event) != version:
         entry.view = _empty_view(session, experiment_id)
     return entry.view

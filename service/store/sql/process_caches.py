@@ -43,5 +43,8 @@ def process_caches(session: Session) -> ProcessCaches:
 
 
 def cache_generation(session: Session) -> int:
-    """To be read before what is kept. What was kept under another generation must be read again."""
+    """What was kept under another generation must be read again. To be asked for before what is kept is read.
+
+    But after the session's first statement, which finds out whether its connection is broken.
+    """
     return process_caches(session).generation
