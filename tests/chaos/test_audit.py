@@ -246,6 +246,27 @@ def test_an_end_that_is_taken_back_gives_the_curve_of_the_best_a_point_without_i
     assert any("the curve of the best" in one for one in audit(tampered)) is not is_shown
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_stopped_trial_without_reports_that_runs_again_gives_the_curve_a_point(*, is_shown: bool) -> None:
+    best = good_run().experiments[0].trials[0].curve[-1].metrics["loss"]
+
+    def stop_twice(events: list[Event]) -> list[Event]:
+        end = events[-1]
+        kinds = ["trial.stopped", "trial.queued", "trial.stopped"]
+        more = [
+            replace(end, seq=end.seq + number, kind=kind, trial="silent", at=end.at + number)
+            for number, kind in enumerate(kinds, 1)
+        ]
+        return [*events, *more]
+
+    def mirrored(run: MlflowRun) -> MlflowRun:
+        taken_back = [(3, best)] if is_shown else []
+        return replace(run, curves={"best_loss": [(1, best), (2, best), (3, best), *taken_back, (4, best)]})
+
+    tampered = in_experiment(parents=lambda one: [mirrored(one.parents[0])])(in_events(stop_twice)(good_run()))
+    assert any("the curve of the best" in one for one in audit(tampered)) is not is_shown
+
+
 @pytest.mark.parametrize(("second", "is_allowed"), [("12:00:00.100300", True), ("12:00:00.200000", False)])
 def test_mlflow_merges_equal_samples_of_a_millisecond_only(second: str, *, is_allowed: bool) -> None:
     times = ["2026-11-25T12:00:00.100000+00:00", f"2026-11-25T{second}+00:00"]

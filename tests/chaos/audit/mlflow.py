@@ -49,22 +49,26 @@ def _pictures(experiment: Experiment) -> Iterator[str]:
 def _best_curve(experiment: Experiment) -> list[tuple[int, float]]:
     """The best last loss of the trials that may be the best, over the count of ends.
 
-    A trial that runs again is none of them until its next end: the curve gets another point of the same count. Trials
-    that run again by the same call have one point together.
+    A trial that runs again is none of them until its next end: the curve gets another point of the same count, also if
+    the trial had reported nothing. Trials that run again by the same call have one point together.
     """
     points: dict[tuple[int, float | None], float | None] = {}
     last: dict[str | None, float] = {}
+    contenders: set[str | None] = set()
     results: dict[str | None, float] = {}
     count = 0
     for event in experiment.events:
         if event.kind == "report":
             last[event.trial] = event.data["metrics"]["loss"]
-        is_end, is_taken_back = event.kind in TRIAL_ENDS, event.kind == "trial.queued" and event.trial in results
+        is_end, is_taken_back = event.kind in TRIAL_ENDS, event.kind == "trial.queued" and event.trial in contenders
         if is_taken_back:
-            del results[event.trial]
+            contenders.discard(event.trial)
+            results.pop(event.trial, None)
         count += is_end
-        if event.kind in CONTENDING_ENDS and event.trial in last:
-            results[event.trial] = last[event.trial]
+        if event.kind in CONTENDING_ENDS:
+            contenders.add(event.trial)
+            if event.trial in last:
+                results[event.trial] = last[event.trial]
         if is_end or is_taken_back:
             points[count, event.at if is_taken_back else None] = min(results.values(), default=None)
     return sorted((count, best) for (count, _), best in points.items() if best is not None)
