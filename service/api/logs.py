@@ -27,6 +27,7 @@ from service.store.tables import ExperimentRow
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route)
 
 POLL_SECONDS = 0.5
+KEEP_ALIVE_HEADER = "Paceline-Keep-Alive"
 KEEP_ALIVE = "\0"
 KEEP_ALIVE_PAUSES = 30
 """After so many of them something is sent to a caller that wants to be kept alive."""
@@ -50,8 +51,9 @@ async def get_logs(
     keep_alive: Annotated[
         bool,
         Header(
-            alias="Paceline-Keep-Alive",
-            description="`true`, with `follow`: a NUL character, which no log has, every 15 seconds without output",
+            alias=KEEP_ALIVE_HEADER,
+            description="`true`, with `follow`: a NUL character, which no log has, every 15 seconds without output; "
+            "the answer has the header, too",
         ),
     ] = False,
 ) -> Response:
@@ -67,7 +69,8 @@ async def get_logs(
         stream = _followed(context, trial, state, open_log, _Silence(is_broken=keep_alive))
     else:
         stream = _whole(await run_in_threadpool(open_log, state.number), state)
-    return RevocableStream(stream, media_type="text/plain; charset=utf-8")
+    headers = {KEEP_ALIVE_HEADER: "true"} if follow and keep_alive else None
+    return RevocableStream(stream, headers=headers, media_type="text/plain; charset=utf-8")
 
 
 @dataclass(frozen=True)

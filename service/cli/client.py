@@ -21,10 +21,12 @@ COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 ONE_OR_SEVERAL = ("id", "items")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
-KEEP_ALIVE_HEADER = {"Paceline-Keep-Alive": "true"}
+KEEP_ALIVE_HEADER = "Paceline-Keep-Alive"
 KEEP_ALIVE, SILENCE_SECONDS = "\0", 60
 """What the service sends every 15 s of a log that is followed and has no output, and after how long without it the
-connection counts as gone, although nothing has ended it."""
+connection counts as gone, although nothing has ended it. A service that sends it says so in the header."""
+UNCOMPRESSED = {"Accept-Encoding": "identity"}
+"""A proxy that compresses an answer holds back what has come of it."""
 
 NO_HEADERS: Mapping[str, str] = {}
 REPETITION_PAUSES_SECONDS = (1.0, 3.0)
@@ -191,16 +193,22 @@ class Client:
     def logs(
         self, trial: str, rank: int | None, tail: int | None, attempt: int | None = None, *, follow: bool
     ) -> Iterator[str]:
-        """Yield pieces of text, of the newest attempt by default; with `follow`, until the attempt ends."""
+        """Yield pieces of text, of the newest attempt by default; with `follow`, until the attempt ends.
+
+        The first piece is empty: the service has begun to answer.
+        """
         params = {"rank": rank, "tail": tail, "attempt": attempt, "follow": follow or None}
         given = {name: value for name, value in params.items() if value is not None}
-        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=SILENCE_SECONDS)
-        with self._stream(
-            path_of("trials", trial, "logs"), params=given, timeout=timeout, headers=KEEP_ALIVE_HEADER
-        ) as response:
+        # Not even the head comes at once: proxies hold it back until there is output.
+        timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None if follow else SILENCE_SECONDS)
+        headers = UNCOMPRESSED | ({KEEP_ALIVE_HEADER: "true"} if follow else {})
+        with self._stream(path_of("trials", trial, "logs"), params=given, timeout=timeout, headers=headers) as response:
             if not response.headers.get("content-type", "").startswith("text/plain"):
                 response.read()
                 raise foreign(response)
+            if response.headers.get(KEEP_ALIVE_HEADER) == "true":
+                response.request.extensions["timeout"]["read"] = SILENCE_SECONDS
+            yield ""
             yield from (text.replace(KEEP_ALIVE, "") for text in response.iter_text())
 
     @contextmanager
@@ -209,7 +217,7 @@ class Client:
 
         All of it also if `etag`, that of an earlier answer, is out of date. Reading it raises Unreachable, too.
         """
-        headers = {"Accept-Encoding": "identity"}
+        headers = dict(UNCOMPRESSED)
         if etag:
             headers |= {"Range": f"bytes={start}-", "If-Range": etag}
         with self._stream(path, headers=headers) as response:

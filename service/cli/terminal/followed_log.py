@@ -58,7 +58,7 @@ def followed_log(
 
 
 def _noted(chunks: Iterable[str], outage: Outage) -> Iterator[str]:
-    """An outage is over when the first chunk comes: the log may end hours later."""
+    """An outage is over when the first chunk comes, with the head of the answer: output may come hours later."""
     for chunk in chunks:
         outage.over()
         yield chunk

@@ -159,6 +159,7 @@ def test_a_followed_log_without_output_is_kept_alive_if_the_caller_wants_it(
         service.http.stream("GET", path, params=params, headers=wanted) as kept,
         service.http.stream("GET", path, params=params) as plain,
     ):
+        assert (kept.headers.get("Paceline-Keep-Alive"), plain.headers.get("Paceline-Keep-Alive")) == ("true", None)
         chunks = kept.iter_text()
         assert next(chunks) == "\0", "while the trial is queued"
         held = service.ask(name)

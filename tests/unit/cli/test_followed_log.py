@@ -142,6 +142,7 @@ def silent_log(*logs: str) -> Iterator[tuple[str, list[Message]]]:
             is_log = "/logs" in self.path
             self.send_response(200)
             self.send_header("Content-Type", "text/plain" if is_log else "application/json")
+            self.send_header("Paceline-Keep-Alive", "true")
             self.end_headers()
             if not is_log:
                 self.wfile.write(json.dumps(RUNNING | {"id": "t-1"}).encode())
@@ -165,11 +166,44 @@ def silent_log(*logs: str) -> Iterator[tuple[str, list[Message]]]:
 
 @pytest.mark.slow
 def test_a_log_from_which_nothing_comes_any_more_is_followed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection is gone, and nothing has ended it."""
+    """The connection is gone, and nothing has ended it. The service has answered if the head of a log has come."""
     monkeypatch.setattr(client, "SILENCE_SECONDS", 2.0)
     said: list[str] = []
-    with silent_log("[rank 0] a\n\0", "[rank 0] a\n[rank 0] b\n\0") as (address, asked), Client(address) as calls:
+    logs = ["[rank 0] a\n\0", "", "[rank 0] a\n[rank 0] b\n\0"]
+    with silent_log(*logs) as (address, asked), Client(address) as calls:
         log = followed_log(calls, "t-1", None, None, None, Outage(said.append))
         assert [next(line for line in log if line) for _ in range(2)] == ["[rank 0] a\n", "[rank 0] b\n"]
     assert asked[0]["Paceline-Keep-Alive"] == "true"
-    assert said == [f"a call to the service at {address} failed: timed out; trying again", "the service answers again"]
+    assert asked[0]["Accept-Encoding"] == "identity", "a proxy that compresses holds back what has come"
+    failed = f"a call to the service at {address} failed: timed out; trying again"
+    assert said == [failed, "the service answers again"] * 2
+
+
+class NotedTimeouts(httpx.SyncByteStream):
+    """The body of an answer to this request, which notes how long its parts may take."""
+
+    def __init__(self, request: httpx.Request, noted: list[float | None]) -> None:
+        self._request = request
+        self._noted = noted
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._noted.append(self._request.extensions["timeout"]["read"])
+        yield b"a\n\0"
+
+
+@pytest.mark.parametrize(("headers", "seconds"), [({"Paceline-Keep-Alive": "true"}, 60), ({}, None)])
+def test_silence_is_limited_only_if_the_service_breaks_it(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], seconds: float | None
+) -> None:
+    """An older service, or a proxy without the header, sends nothing while there is no output."""
+    noted: list[float | None] = []
+
+    def handle(_: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+        noted.append(request.extensions["timeout"]["read"])
+        given = headers | {"Content-Type": "text/plain"}
+        return httpx.Response(200, headers=given, stream=NotedTimeouts(request, noted))
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", handle)
+    with Client("http://127.0.0.1:8000") as calls:
+        assert list(calls.logs("t-1", None, None, follow=True)) == ["", "a\n"]
+    assert noted == [None, seconds], "before the head of the answer, and after it"
