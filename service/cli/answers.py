@@ -1,11 +1,11 @@
 """What the service, or what is in its place, answers to the command line's calls."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import httpx
 
 from service.cli.commands_for_calls import with_commands
+from service.cli.kinds import Kind
 from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
 from trainer.process_log.foreign_answers import IS_IT_A_PROXY, certificate_problem, foreign_answer
@@ -96,10 +96,10 @@ class Refused(Exception):
         return list(map(with_commands, mistakes)) or [str(self)]
 
 
-def body_of(response: httpx.Response, members: Sequence[str]) -> Json:
-    """Raises Refused for what is no JSON object with one of the members, as the page of a login."""
+def body_of(response: httpx.Response, *kinds: Kind) -> Json:
+    """Raises Refused for what is no JSON object of one of the kinds, as the page of a login."""
     body = _object_in(response)
-    if not any(member in body for member in members):
+    if not any(kind.has(body) for kind in kinds):
         raise foreign(response)
     return body
 

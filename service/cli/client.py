@@ -13,12 +13,29 @@ import httpx
 from service.cli.answers import Json, Refused, Unreachable, body_of, foreign, raise_for_status, undecodable
 from service.cli.arguments import BadArgument
 from service.cli.code_archive import Code
+from service.cli.kinds import (
+    AGENT,
+    CHECKPOINT,
+    CHECKPOINT_PLAN,
+    DECISION,
+    EVENT,
+    EXPERIMENT,
+    FRONT,
+    IMPORTANCE,
+    PREVIEW,
+    READINESS,
+    REPLAY,
+    REPORT,
+    TRIAL,
+    TRIAL_WITH_ATTEMPTS,
+    Kind,
+    page_of,
+)
 from service.settings import without_password
 
 TIMEOUT_SECONDS = 30
 COMPUTE_TIMEOUT = httpx.Timeout(TIMEOUT_SECONDS, read=600)
 """Longer than the service lets a computation wait and run: by default a minute and a half."""
-ONE_OR_SEVERAL = ("id", "items")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 KEEP_ALIVE_HEADER = "Paceline-Keep-Alive"
@@ -72,23 +89,25 @@ class Client:
         files: dict[str, tuple[str, bytes | BinaryIO, str]] = {"spec": ("spec.yaml", spec, "application/yaml")}
         if code:
             files["code"] = (code.filename, code.content, "application/octet-stream")
-        return self._create("/v1/experiments", "paceline ls", files=files, timeout=COMPUTE_TIMEOUT)
+        return self._create("/v1/experiments", "paceline ls", EXPERIMENT, files=files, timeout=COMPUTE_TIMEOUT)
 
     def experiments(self, status: str | None = None, tag: str | None = None) -> Iterator[Json]:
         """All of them, or those with this status and this tag, as `name:value`."""
         wanted = {"status": status, "tag": tag}
-        return self._items("/v1/experiments", {name: value for name, value in wanted.items() if value is not None})
+        return self._items(
+            "/v1/experiments", EXPERIMENT, {name: value for name, value in wanted.items() if value is not None}
+        )
 
     def experiment(self, name: str) -> Json:
-        return self._json("GET", path_of("experiments", name))
+        return self._json("GET", path_of("experiments", name), EXPERIMENT)
 
     def best(self, experiment: str) -> Json:
-        return self._json("GET", path_of("experiments", experiment, "best"), members=ONE_OR_SEVERAL)
+        return self._json("GET", path_of("experiments", experiment, "best"), TRIAL_WITH_ATTEMPTS, FRONT)
 
     def events(self, experiment: str, after: int) -> Iterator[Json]:
         """Yield the events after number `after`, up to the newest."""
         return self._items(
-            path_of("experiments", experiment, "events"), {"follow": False, "after": after, "limit": 1000}
+            path_of("experiments", experiment, "events"), EVENT, {"follow": False, "after": after, "limit": 1000}
         )
 
     def pause(self, experiment: str) -> Json:
@@ -105,16 +124,18 @@ class Client:
 
     def _order(self, experiment: str, verb: str) -> Json:
         with _hinting(f"paceline show {experiment}"):
-            return self._json("POST", path_of("experiments", experiment, verb))
+            return self._json("POST", path_of("experiments", experiment, verb), EXPERIMENT)
 
     def change(self, experiment: str, patch: Json) -> Json:
         headers = {"Content-Type": "application/merge-patch+json"}
         with _hinting(f"paceline show {experiment}"):
-            return self._json("PATCH", path_of("experiments", experiment), content=json.dumps(patch), headers=headers)
+            return self._json(
+                "PATCH", path_of("experiments", experiment), EXPERIMENT, content=json.dumps(patch), headers=headers
+            )
 
     def checkpoint_plan(self, experiment: str, rules: Json) -> Json:
         """What retention would do by the spec's rules with these changes: all of its pages as one."""
-        pages = list(self._pages(path_of("experiments", experiment, "checkpoints", "plan"), rules))
+        pages = list(self._pages(path_of("experiments", experiment, "checkpoints", "plan"), CHECKPOINT_PLAN, rules))
         totals = {name: pages[-1][name] for name in ("remove", "keep")}
         return totals | {"items": [item for page in pages for item in page["items"]]}
 
@@ -128,19 +149,19 @@ class Client:
     def importance(self, experiment: str, metric: str | None, evaluator: str) -> Json:
         params = {"evaluator": evaluator} | ({"metric": metric} if metric else {})
         path = path_of("experiments", experiment, "importance")
-        return self._json("GET", path, params=params, timeout=COMPUTE_TIMEOUT, members=("metric",))
+        return self._json("GET", path, IMPORTANCE, params=params, timeout=COMPUTE_TIMEOUT)
 
     def replay(self, experiment: str, early_stopping: Json) -> Json:
         body = json.dumps({"early_stopping": early_stopping})
         headers = {"Content-Type": "application/json"}
         path = path_of("experiments", experiment, "replay")
-        return self._json("POST", path, content=body, headers=headers, timeout=COMPUTE_TIMEOUT, members=("metric",))
+        return self._json("POST", path, REPLAY, content=body, headers=headers, timeout=COMPUTE_TIMEOUT)
 
     def preview(self, document: bytes) -> Json:
         """Send a spec, or the parts of one that a preview needs, in JSON or YAML."""
         headers = {"Content-Type": "application/yaml"}
-        sent: Json = {"content": document, "headers": headers, "timeout": COMPUTE_TIMEOUT}
-        return self._json("POST", "/v1/spaces/preview", members=("samples",), **sent)
+        path = "/v1/spaces/preview"
+        return self._json("POST", path, PREVIEW, content=document, headers=headers, timeout=COMPUTE_TIMEOUT)
 
     def trials(
         self, experiment: str, number: int | None = None, *, status: str | None = None, best_first: bool = False
@@ -148,37 +169,36 @@ class Client:
         """All of them, or those with this number or status."""
         wanted = {"number": number, "status": status, "sort": "value" if best_first else None}
         given = {name: value for name, value in wanted.items() if value is not None}
-        return self._items(path_of("experiments", experiment, "trials"), given)
+        return self._items(path_of("experiments", experiment, "trials"), TRIAL, given)
 
     def enqueue(self, experiment: str, document: bytes) -> list[Json]:
         """Send one configuration or a list of them, in JSON or YAML, and return their trials."""
         headers = {"Content-Type": "application/yaml"}
         path = path_of("experiments", experiment, "trials")
-        created = self._create(
-            path, f"paceline show {experiment}", content=document, headers=headers, members=ONE_OR_SEVERAL
-        )
+        look = f"paceline show {experiment}"
+        created = self._create(path, look, TRIAL, page_of(TRIAL), content=document, headers=headers)
         trials: list[Json] = created.get("items", [created])
         return trials
 
     def retry_trial(self, trial: str) -> Json:
         with _hinting(f"paceline show {trial}"):
-            return self._json("POST", path_of("trials", trial, "retry"))
+            return self._json("POST", path_of("trials", trial, "retry"), TRIAL_WITH_ATTEMPTS)
 
     def stop_trial(self, trial: str) -> Json:
         with _hinting(f"paceline show {trial}"):
-            return self._json("POST", path_of("trials", trial, "stop"))
+            return self._json("POST", path_of("trials", trial, "stop"), TRIAL_WITH_ATTEMPTS)
 
     def trial(self, trial: str) -> Json:
-        return self._json("GET", path_of("trials", trial))
+        return self._json("GET", path_of("trials", trial), TRIAL_WITH_ATTEMPTS)
 
     def reports(self, trial: str) -> Iterator[Json]:
-        return self._items(path_of("trials", trial, "reports"), {})
+        return self._items(path_of("trials", trial, "reports"), REPORT, {})
 
     def decisions(self, trial: str) -> Iterator[Json]:
-        return self._items(path_of("trials", trial, "decisions"), {})
+        return self._items(path_of("trials", trial, "decisions"), DECISION, {})
 
     def checkpoints(self, trial: str) -> Iterator[Json]:
-        return self._items(path_of("trials", trial, "checkpoints"), {})
+        return self._items(path_of("trials", trial, "checkpoints"), CHECKPOINT, {})
 
     def pin_checkpoint(self, trial: str, step: int) -> Json:
         return self._pin("PUT", trial, step)
@@ -188,7 +208,7 @@ class Client:
 
     def _pin(self, method: str, trial: str, step: int) -> Json:
         with _hinting(f"paceline checkpoints {trial}"):
-            return self._json(method, path_of("trials", trial, "checkpoints", step, "pin"), members=("step",))
+            return self._json(method, path_of("trials", trial, "checkpoints", step, "pin"), CHECKPOINT)
 
     def logs(
         self, trial: str, rank: int | None, tail: int | None, attempt: int | None = None, *, follow: bool
@@ -234,10 +254,10 @@ class Client:
             response.read()
         if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # which has the same body
             raise_for_status(response)
-        return body_of(response, ("database",))
+        return body_of(response, READINESS)
 
     def agents(self) -> Iterator[Json]:
-        return self._items("/v1/agents", {})
+        return self._items("/v1/agents", AGENT, {})
 
     @contextmanager
     def _stream(self, path: str, **arguments: Any) -> Iterator[httpx.Response]:
@@ -247,25 +267,27 @@ class Client:
             raise_for_status(response)
             yield response
 
-    def _items(self, path: str, params: Json) -> Iterator[Json]:
-        for page in self._pages(path, params):
+    def _items(self, path: str, kind: Kind, params: Json) -> Iterator[Json]:
+        for page in self._pages(path, page_of(kind), params):
             yield from page["items"]
 
-    def _pages(self, path: str, params: Json) -> Iterator[Json]:
+    def _pages(self, path: str, kind: Kind, params: Json) -> Iterator[Json]:
         cursor = None
         while True:
             given = params | ({"cursor": cursor} if cursor else {})
-            page = self._json("GET", path, params=given, members=("items",))
+            page = self._json("GET", path, kind, params=given)
             yield page
-            cursor = page.get("next_cursor")
+            cursor = page["next_cursor"]
             if not cursor:
                 return
 
-    def _json(self, method: str, path: str, *, members: Sequence[str] = ("id",), **arguments: Any) -> Json:
-        """`members`: an answer of Paceline's has one of them."""
-        return body_of(self._call(method, path, **arguments), members)
+    def _json(self, method: str, path: str, *kinds: Kind, **arguments: Any) -> Json:
+        """`kinds`: an answer of Paceline's is of one of them."""
+        return body_of(self._call(method, path, **arguments), *kinds)
 
-    def _create(self, path: str, look: str, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any) -> Json:
+    def _create(
+        self, path: str, look: str, *kinds: Kind, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any
+    ) -> Json:
         """A call with a key, by which the service recognizes a repetition, so that it creates nothing twice.
 
         It is repeated after a lost connection, and where the service is away for now. `look` is the command that shows
@@ -275,7 +297,7 @@ class Client:
         failures: list[Unreachable | Refused] = []
         while True:
             try:
-                return self._json("POST", path, headers=keyed, **arguments)
+                return self._json("POST", path, *kinds, headers=keyed, **arguments)
             except (Unreachable, Refused) as error:
                 failures.append(error)
                 if not _deserve_repetition(failures):

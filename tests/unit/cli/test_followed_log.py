@@ -25,6 +25,8 @@ RUNNING = {"status": "running", "attempts": [{"number": 1, "ended_at": None}]}
 QUEUED: dict[str, Any] = {"status": "queued", "attempts": []}
 ENDED = {"status": "completed", "attempts": [{"number": 1, "ended_at": "2026-01-01T00:00:00Z"}]}
 
+TRIAL = {"id": "t-1", "number": 0, "params": {}, "values": {}, "checkpoint": None}
+
 Part = str | Exception
 
 
@@ -145,7 +147,7 @@ def silent_log(*logs: str) -> Iterator[tuple[str, list[Message]]]:
             self.send_header("Paceline-Keep-Alive", "true")
             self.end_headers()
             if not is_log:
-                self.wfile.write(json.dumps(RUNNING | {"id": "t-1"}).encode())
+                self.wfile.write(json.dumps(TRIAL | RUNNING).encode())
                 return
             asked.append(self.headers)
             self.wfile.write(logs[min(len(asked), len(logs)) - 1].encode())

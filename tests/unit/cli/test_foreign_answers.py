@@ -96,24 +96,53 @@ def test_a_body_that_cannot_be_decompressed_is_no_answer(run: Run, command: list
     assert ended.code == 2
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["show", "mine"],
-        ["show", "t-000000000000"],
-        ["ls"],
-        ["best", "mine"],
-        ["pause", "mine"],
-        ["importance", "mine"],
-        ["replay", "mine", "--rule", "asha"],
-        ["enqueue", "mine", "{params: {}}"],
-        ["checkpoints", "t-000000000000", "--pin", "1"],
-        ["retention", "mine"],
-    ],
-)
-def test_an_object_of_others_is_no_answer(run: Run, command: list[str]) -> None:
-    with answering(answer({"message": "hello"})) as (address, _):
+COMMANDS = [
+    ["show", "mine"],
+    ["show", "t-000000000000"],
+    ["ls"],
+    ["watch", "mine"],
+    ["best", "mine"],
+    ["fetch", "mine"],
+    ["fetch", "t-000000000000"],
+    ["pause", "mine"],
+    ["stop", "mine"],
+    ["change", "mine", "--set", "priority=1"],
+    ["delete", "mine", "--yes"],
+    ["importance", "mine"],
+    ["replay", "mine", "--rule", "asha"],
+    ["enqueue", "mine", "{params: {}}"],
+    ["retry", "t-000000000000"],
+    ["retry", "mine", "--failed"],
+    ["stop", "t-000000000000"],
+    ["logs", "t-000000000000", "--follow"],
+    ["reports", "t-000000000000"],
+    ["decisions", "t-000000000000"],
+    ["checkpoints", "t-000000000000"],
+    ["checkpoints", "t-000000000000", "--pin", "1"],
+    ["retention", "mine"],
+]
+OBJECTS = [
+    {"message": "hello"},
+    {"id": "x", "items": []},
+    {"id": 1, "name": "x", "status": "up", "number": 1, "step": 1, "metric": "x", "items": [1], "next_cursor": None},
+    {"items": [{"id": "x", "name": "x"}], "next_cursor": None, "remove": 1, "keep": 1},
+]
+
+
+@pytest.mark.parametrize("body", OBJECTS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_object_of_others_is_no_answer(run: Run, command: list[str], body: object) -> None:
+    with answering(answer(body)) as (address, _):
         ended = run(*command, "--url", address)
+    assert f"answered 200 {FOREIGN}" in ended.err
+    assert ended.code == 2
+
+
+@pytest.mark.parametrize("body", OBJECTS)
+@pytest.mark.parametrize("command", ["submit", "preview"])
+def test_an_object_of_others_answers_no_spec(run: Run, project: Path, command: str, body: object) -> None:
+    with answering(answer(body)) as (address, _):
+        ended = run(command, str(project / "experiment.yaml"), "--url", address)
     assert f"answered 200 {FOREIGN}" in ended.err
     assert ended.code == 2
 
@@ -125,8 +154,9 @@ def test_a_page_is_no_log(run: Run) -> None:
     assert f"answered 200 {FOREIGN} <html>" in ended.err
 
 
-def test_doctor_takes_an_object_of_others_for_no_service(run: Run) -> None:
-    with answering(answer({})) as (address, _):
+@pytest.mark.parametrize("body", [{}, {"database": "ok"}])
+def test_doctor_takes_an_object_of_others_for_no_service(run: Run, body: object) -> None:
+    with answering(answer(body)) as (address, _):
         found = json.loads(run("doctor", "--json", "--url", address).out)
     [failed] = [one for one in found if one["state"] == "failed"]
     assert f"/readyz answered 200 {FOREIGN}" in failed["found"]
@@ -143,6 +173,7 @@ def test_doctor_takes_an_object_of_others_for_no_service(run: Run) -> None:
         Answer(429, b"<html>"),
         Answer(500, b"<html>"),
         problem(521),
+        answer({"id": "x", "items": []}),
     ],
 )
 def test_an_answer_of_another_program_does_not_end_following(
@@ -153,7 +184,7 @@ def test_an_answer_of_another_program_does_not_end_following(
     name = submitted(run, project)["name"]
     running = answer(httpx.get(f"{url}/v1/experiments/{name}").json())
     stopped = answer(httpx.post(f"{url}/v1/experiments/{name}/stop").json())
-    events = answer({"items": []})
+    events = answer({"items": [], "next_cursor": None})
     with answering(running, away, stopped, events, answer({})) as (address, _):
         ended = run("watch", str(name), "--url", address)
     assert "the service answers again" in ended.out
