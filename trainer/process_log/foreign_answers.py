@@ -11,6 +11,18 @@ EXCERPT = 200
 NOT_VERIFIED = re.compile(r"certificate verify failed: ([^(]*[^(\s.])")
 """In the messages of OpenSSL, which libraries quote."""
 
+TRUST_IT = "if it is right, set SSL_CERT_FILE to a file with the certificate of the authority that has issued it (PEM)"
+CERTIFICATE_ADVICE = {
+    "issuer certificate": TRUST_IT,
+    "self-signed": TRUST_IT,
+    "self signed": TRUST_IT,
+    "unable to verify the first certificate": TRUST_IT,
+    "expired": "it has to be renewed there, or the clock of this machine is wrong",
+    "not yet valid": "the clock of this machine is wrong, or it is to be used later only",
+    "mismatch": "use an address whose name or IP address is in the certificate, or have it issued for this one",
+}
+"""What helps, by a part of OpenSSL's message."""
+
 
 def foreign_answer(url: str, status: int, location: str | None, body: str) -> str:
     """`url`: without a password. `location`: where a redirection leads to."""
@@ -24,7 +36,6 @@ def certificate_problem(url: str, error: Exception) -> str | None:
     found = NOT_VERIFIED.search(str(error))
     if found is None:
         return None
-    advice = (
-        "if it is right, set SSL_CERT_FILE to a file with the certificate of the authority that has issued it (PEM)"
-    )
-    return f"the certificate at {url} cannot be verified ({found[1]}); {advice}"
+    why = found[1]
+    advice = next((advice for cause, advice in CERTIFICATE_ADVICE.items() if cause in why.lower()), "")
+    return f"the certificate at {url} cannot be verified ({why})" + (f"; {advice}" if advice else "")
