@@ -103,6 +103,6 @@ def _reseed() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return
-    if not isinstance(numpy.random.mtrand._rand._bit_generator, numpy.random.MT19937):  # noqa: SLF001
+    if not isinstance(numpy.random.get_bit_generator(), numpy.random.MT19937):
         numpy.random.set_bit_generator(numpy.random.MT19937())
     numpy.random.seed()
