@@ -100,7 +100,7 @@ class FakeService:
 
     @contextmanager
     def serving(self) -> Iterator["FakeService"]:
-        thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield self

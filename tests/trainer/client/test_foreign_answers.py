@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from tests.trainer.service_listener import listener, nothing
 from trainer import wire
-from trainer.client import log_outbox
+from trainer.client import http, log_outbox
 from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, PROMISES
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.http import ServiceClient, download_package, post_until_answered
@@ -104,7 +104,7 @@ def service(tmp_path: Path) -> Iterator[FakeService]:
 @pytest.fixture
 def proxy(service: FakeService) -> Iterator[Proxy]:
     proxy = Proxy(service)
-    thread = threading.Thread(target=proxy.server.serve_forever, args=(0.05,))
+    thread = threading.Thread(target=proxy.server.serve_forever, args=(0.01,))
     thread.start()
     yield proxy
     proxy.server.shutdown()
@@ -270,13 +270,16 @@ def test_a_package_with_other_bytes_is_asked_for_again(service: FakeService, pro
     assert len(proxy.calls) == 2
 
 
-def test_a_package_that_is_damaged_at_each_download_is_refused(service: FakeService, proxy: Proxy) -> None:
+def test_a_package_that_is_damaged_at_each_download_is_refused(
+    service: FakeService, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PACKAGE_DOWNLOADS", 2)
     package = service.add_package("x = 1")
     damaged: Canned = (200, b"x = 2", {"Content-Disposition": 'attachment; filename="train.py"'})
-    proxy.canned = 5 * [damaged]
+    proxy.canned = 2 * [damaged]
     with pytest.raises(CallRefused, match=r"are not the package's: the service's file is damaged, or a proxy"):
         download_package(ServiceClient(proxy.url, "token"), package, lambda: False)
-    proxy.canned = 6 * [FOREIGN["a page"]]
+    proxy.canned = 3 * [FOREIGN["a page"]]
     assert download_package(ServiceClient(proxy.url, "token"), package, lambda: False).content == b"x = 1"
 
 
