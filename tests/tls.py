@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, and a server's certificate that it has issued."""
+"""A certificate authority made for a test, and the certificate of a server that it has issued."""
 
 import ssl
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The kinds of JSON objects that the service answers with, by which they are told from other programs'."""
+"""The JSON objects in the service's answers, with the members by which a client tells them from foreign ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -371,7 +371,7 @@ class Agent:
 
     def _until_answered(self, call: Callable[[], Result]) -> Result | None:
         """Repeat the call, so that an answer that is lost on the way comes again. None when the agent stops."""
-        has_warned, warning_due = False, 0.0
+        warning_due = 0.0
         with log_context.request():
             for delay in backoff_delays():
                 try:
@@ -380,11 +380,10 @@ class Agent:
                     if time.monotonic() >= warning_due:
                         logger.warning("%s; the agent tries again until the call succeeds", error)
                         warning_due = time.monotonic() + WARNING_SECONDS
-                    has_warned = True
                     if self._stopping.wait(delay):
                         return None
                 else:
-                    if has_warned:
+                    if warning_due:
                         logger.info("%s answers calls again", self._addresses.current)
                     return answer
         raise AssertionError("backoff_delays() never ends")

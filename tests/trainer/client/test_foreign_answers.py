@@ -20,7 +20,7 @@ from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, 
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.http import ServiceClient, download_package, post_until_answered
 from trainer.client.log_outbox import LogOutbox
-from trainer.client.outbox import ReportOutbox, SavedCheckpoint
+from trainer.client.outbox import Outbox, ReportOutbox, SavedCheckpoint
 
 Canned = tuple[int, bytes, dict[str, str]]
 
@@ -123,6 +123,13 @@ def client(proxy: Proxy, trial: str) -> ServiceClient:
     return ServiceClient(proxy.url, f"lease-{trial}")
 
 
+def deliver(outbox: Outbox) -> None:
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.close()
+    outbox.join()
+
+
 @foreign_or_empty
 def test_a_report_is_sent_again_until_the_service_itself_answers(
     service: FakeService, proxy: Proxy, trial: str, given: Canned
@@ -133,10 +140,7 @@ def test_a_report_is_sent_again_until_the_service_itself_answers(
     outbox = ReportOutbox(client(proxy, trial), trial, heard)
     proxy.canned = [given]
     outbox.put(0, {"loss": 1}, SavedCheckpoint("/saved"))
-    outbox.start()
-    assert outbox.flush(PATIENCE_SECONDS)
-    outbox.close()
-    outbox.join()
+    deliver(outbox)
     assert [report.sequence for report in service.reports[trial]] == [0]
     assert (known, lost) == (["/saved"], [])
     assert len(proxy.calls) == 2
@@ -149,10 +153,7 @@ def test_output_is_sent_again_until_the_service_itself_answers(
     outbox = LogOutbox(client(proxy, trial), trial, nothing)
     proxy.canned = [given]
     outbox.put(0, 0, "a line\n")
-    outbox.start()
-    assert outbox.flush(PATIENCE_SECONDS)
-    outbox.close()
-    outbox.join()
+    deliver(outbox)
     assert service.log(trial) == "a line\n"
 
 
@@ -164,10 +165,7 @@ def test_output_that_a_filter_answers_itself_keeps_neither_other_output_nor_the_
     proxy.filtered = b"/etc/passwd"
     outbox.put(0, 0, "/etc/passwd\n")
     outbox.put(1, 0, "a line\n")
-    outbox.start()
-    assert outbox.flush(PATIENCE_SECONDS)
-    outbox.close()
-    outbox.join()
+    deliver(outbox)
     assert service.log(trial) == "[missing up to 12]"
     assert service.log(trial, 1) == "a line\n"
     assert "12 bytes of the log of rank 0 are left out" in caplog.text
@@ -180,10 +178,7 @@ def test_output_is_whole_where_the_service_comes_back_while_it_is_tried_without_
     outbox = LogOutbox(client(proxy, trial), trial, nothing)
     proxy.canned = [FOREIGN["a page"]]  # and then the service answers the call without text
     outbox.put(0, 0, "a line\n")
-    outbox.start()
-    assert outbox.flush(PATIENCE_SECONDS)
-    outbox.close()
-    outbox.join()
+    deliver(outbox)
     assert service.log(trial) == "a line\n"
 
 
