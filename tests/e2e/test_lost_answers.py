@@ -15,7 +15,8 @@ import pytest
 
 from tests.api.deployment.test_several_services import served
 from tests.conftest import a_spec
-from trainer.client.http import ServiceClient, post_until_answered
+from trainer.client.errors import ServiceUnreachable
+from trainer.client.http import ServiceClient
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +112,15 @@ def anyones(proxy: Proxy, send: Send) -> Call:
 def holders(proxy: Proxy, assignment: dict[str, Any], verb: str, body: dict[str, Any]) -> Call:
     """Make a call, and repeat it, as slots do."""
     path, token = f"/v1/trials/{assignment['trial']}/{verb}", assignment["lease"]["token"]
-    return lambda: post_until_answered(ServiceClient(proxy.url, token), path, body, proxy.over)
+    client = ServiceClient(proxy.url, token)
+
+    def persistently() -> Any:
+        while not proxy.over.wait(0.05):
+            with contextlib.suppress(ServiceUnreachable):
+                return client.post(path, body)
+        return None
+
+    return persistently
 
 
 def calls_of_all_kinds(proxy: Proxy, client: httpx.Client, name: str) -> list[Call]:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -228,24 +227,6 @@ def post_with_samples(post: Callable[[dict[str, Any]], Answer], body: dict[str, 
             raise
         logger.warning("the service refuses a call with samples of the nodes: %s", refused)
         return post({name: value for name, value in body.items() if name != SYSTEM_METRICS})
-
-
-def post_until_answered(
-    client: ServiceClient, path: str, body: dict[str, Any], cancelled: threading.Event
-) -> dict[str, Any] | None:
-    """`post`, repeated while the service is away.
-
-    Raises LeaseLost and CallRefused immediately, and ServiceUnreachable once `cancelled` is set.
-    """
-    repetitions = RepetitionLog()
-    for delay in backoff_delays():
-        try:
-            return client.post(path, body)
-        except ServiceUnreachable as error:
-            if cancelled.wait(delay):
-                raise
-            repetitions.add(path, error)
-    raise AssertionError("backoff_delays() never ends")
 
 
 def download_package(client: ServiceClient, package_id: str, is_cancelled: Callable[[], bool]) -> Package:

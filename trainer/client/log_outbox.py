@@ -4,10 +4,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from trainer.client.errors import CallRefused, ForeignAnswer, ServiceDiskFull, ServiceUnreachable
+from trainer.client.errors import CallRefused, ServiceDiskFull, ServiceUnreachable
+from trainer.client.filter_search import FilterSearch
 from trainer.client.http import ServiceClient
 from trainer.client.outbox import Batch, Outbox
 
@@ -29,15 +30,6 @@ FULL_DISK_SECONDS = 5.0
 """How long output is kept for a service that has no room for it. Then it is dropped, so that the trial can end."""
 
 
-@dataclass
-class _ForeignAnswers:
-    """To one call. `is_because_of_text`: the service got the call without its text."""
-
-    body: dict[str, Any]
-    since: float
-    is_because_of_text: bool = False
-
-
 class LogOutbox(Outbox):
     """Delivers the output of all ranks, in order. While the service is away, it keeps what it has.
 
@@ -52,7 +44,6 @@ class LogOutbox(Outbox):
         self._put: dict[int, int] = {}
         self._delivered: dict[int, int] = {}
         self._full_since: float | None = None
-        self._foreign: _ForeignAnswers | None = None
 
     @property
     def has_room(self) -> bool:
@@ -100,12 +91,10 @@ class LogOutbox(Outbox):
         return adjoins and len(text) + len(next_text) <= TEXT_PER_CALL
 
     def _on_answer(self, body: dict[str, Any], answer: dict[str, Any]) -> None:  # noqa: ARG002
-        self._full_since = self._foreign = None
+        self._full_since = None
         self._delivered[body["rank"]] = body["offset"] + len(body["text"].encode())
 
-    def _gives_up(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:
-        if isinstance(error, ForeignAnswer):
-            return self._is_filtered(body)
+    def _gives_up(self, error: ServiceUnreachable) -> bool:
         if not isinstance(error, ServiceDiskFull):
             return False
         self._full_since = self._full_since or time.monotonic()
@@ -116,19 +105,13 @@ class LogOutbox(Outbox):
                 self._queued_text = 0
         return is_over
 
-    def _is_filtered(self, body: dict[str, Any]) -> bool:
-        """Whether a filter on the way answers because of the text: the service gets the call without it.
+    def _filter_search(self, body: dict[str, Any]) -> FilterSearch:
+        without_text = partial(self._is_answered_without_text, body["rank"], body["offset"])
+        return FilterSearch(FILTERED_SECONDS, without_text)
 
-        The log then says that this output is missing. Otherwise the trial could not end.
-        """
-        if self._foreign is None or self._foreign.body is not body:
-            self._foreign = _ForeignAnswers(body, time.monotonic())
-        if time.monotonic() - self._foreign.since < FILTERED_SECONDS:
-            return False
+    def _leaves_out(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:  # noqa: ARG002
+        """The log then says that this output is missing. Otherwise the trial could not end."""
         rank, offset, size = body["rank"], body["offset"], len(body["text"].encode())
-        if not self._foreign.is_because_of_text:  # or the service has come back just now
-            self._foreign.is_because_of_text = self._is_answered_without_text(rank, offset)
-            return False
         if not self._is_answered_without_text(rank, offset + size):
             return False
         self._delivered[rank] = offset + size

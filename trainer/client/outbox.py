@@ -4,9 +4,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from trainer.client.errors import CallRefused, LeaseLost, ServiceFailed, ServiceUnreachable
+from trainer.client.filter_search import FilterSearch, has_answer_to_heartbeat
 from trainer.client.http import RepetitionLog, ServiceClient, backoff_delays
 from trainer.client.listener import ServiceListener
 from trainer.process_log.context import log_context
@@ -16,6 +18,10 @@ logger = logging.getLogger("paceline")
 REPORTS_PER_CALL = 100
 REMEMBERED = 10_000
 """So many of the last reports may still get a checkpoint, which is saved in the background."""
+
+FILTERED_SECONDS = 300.0
+"""How long a call with reports gets foreign answers, while heartbeats get through, until the attempt is ended."""
+
 Batch = tuple[str, dict[str, Any]]
 
 
@@ -72,12 +78,14 @@ class Outbox(threading.Thread):
             return self._pop()
 
     def _send(self, path: str, body: dict[str, Any]) -> None:
+        search = self._filter_search(body)
         for delay in backoff_delays():
             try:
                 self._on_answer(body, self._client.post(path, body) or {})
             except ServiceUnreachable as error:
                 self._repetitions.add(self.name, error)
-                if not self._gives_up(body, error) and not self._closed.wait(delay):
+                is_filtered = search.is_filtered(error) and self._leaves_out(body, error)
+                if not is_filtered and not self._gives_up(error) and not self._closed.wait(delay):
                     continue
             except LeaseLost:
                 self.close()
@@ -106,9 +114,16 @@ class Outbox(threading.Thread):
     def _on_failure(self, error: Exception) -> None:
         """The outbox has failed: nothing more will be delivered."""
 
-    def _gives_up(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:  # noqa: ARG002
+    def _gives_up(self, error: ServiceUnreachable) -> bool:  # noqa: ARG002
         """Whether to drop the call, instead of repeating it until the service answers."""
         return False
+
+    def _filter_search(self, body: dict[str, Any]) -> FilterSearch:
+        raise NotImplementedError
+
+    def _leaves_out(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:
+        """A filter answers the call itself. Returns whether the service now knows that it does not come."""
+        raise NotImplementedError
 
 
 class SavedCheckpoint(NamedTuple):
@@ -127,6 +142,7 @@ class ReportOutbox(Outbox):
     def __init__(self, client: ServiceClient, trial: str, listener: ServiceListener) -> None:
         super().__init__("paceline-reports", client, listener.on_lease_lost)
         self._listener = listener
+        self._trial = trial
         self._path = f"/v1/trials/{trial}/reports"
         self._reports: deque[dict[str, Any]] = deque()
         self._put_count = 0
@@ -224,6 +240,15 @@ class ReportOutbox(Outbox):
         if isinstance(refused, ServiceFailed):
             self._drop_all()
         self._listener.on_report_lost(refused)
+
+    def _filter_search(self, body: dict[str, Any]) -> FilterSearch:  # noqa: ARG002
+        return FilterSearch(FILTERED_SECONDS, partial(has_answer_to_heartbeat, self._client, self._trial))
+
+    def _leaves_out(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:  # noqa: ARG002
+        """It ends the attempt, which would otherwise hold its GPUs for as long as the filter is there."""
+        self._drop_all()
+        self._listener.on_report_lost(error)
+        return True
 
     def _drop_all(self) -> None:
         """With a later checkpoint, the next attempt would begin after the lost reports, and not repeat them."""

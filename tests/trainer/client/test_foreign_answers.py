@@ -15,12 +15,16 @@ from pydantic import BaseModel
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from tests.trainer.service_listener import listener, nothing
 from trainer import wire
-from trainer.client import http, log_outbox
+from trainer.client import finish, http, log_outbox
+from trainer.client import outbox as outbox_module
 from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, PROMISES
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
-from trainer.client.http import ServiceClient, download_package, post_until_answered
+from trainer.client.finish import post_finish
+from trainer.client.http import ServiceClient, download_package
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import Outbox, ReportOutbox, SavedCheckpoint
+from trainer.slot.attempt.ray_failures import to_json, undelivered
+from trainer.worker.failures import LOST, USER_ERROR, Failure
 
 Canned = tuple[int, bytes, dict[str, str]]
 
@@ -187,10 +191,64 @@ def test_an_end_is_sent_again_until_the_service_itself_answers(
     service: FakeService, proxy: Proxy, trial: str, given: Canned
 ) -> None:
     proxy.canned = [given]
-    path, body = f"/v1/trials/{trial}/finish", {"outcome": "completed"}
-    answer = post_until_answered(client(proxy, trial), path, body, threading.Event())
+    answer = post_finish(client(proxy, trial), trial, {"outcome": "completed"}, threading.Event())
     assert answer == {"status": "completed", "next": None}
     assert trial in service.finishes
+
+
+def test_an_end_whose_error_a_filter_answers_itself_comes_without_its_text(
+    service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(finish, "FILTERED_SECONDS", 0.0)
+    proxy.filtered = b"/etc/passwd"
+    failure = Failure(USER_ERROR, "KeyError: 1", "open('/etc/passwd')", {0: "open('/etc/passwd')"})
+    body = {"outcome": "failed", "error": to_json(failure, began=True)}
+    post_finish(client(proxy, trial), trial, body, threading.Event())
+    error = service.finishes[trial].error
+    assert error is not None
+    assert (error.kind, error.traceback, error.ranks) == (USER_ERROR, None, [])
+    assert "a proxy answers calls with the text of this error itself" in error.message
+    assert "open('/etc/passwd')" in caplog.text
+
+
+def test_an_end_keeps_its_text_where_the_service_is_away_and_comes_back(
+    service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finish, "FILTERED_SECONDS", 0.0)
+    proxy.canned = [FOREIGN["a page"]]  # and then the heartbeat and the end are answered
+    body = {"outcome": "failed", "error": to_json(Failure(USER_ERROR, "KeyError: 1"), began=True)}
+    post_finish(client(proxy, trial), trial, body, threading.Event())
+    error = service.finishes[trial].error
+    assert error is not None
+    assert error.message == "KeyError: 1"
+
+
+def test_a_report_that_a_filter_answers_itself_ends_the_attempt(
+    service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "FILTERED_SECONDS", 0.0)
+    lost: list[Exception] = []
+    outbox = ReportOutbox(client(proxy, trial), trial, listener(on_report_lost=lost.append))
+    proxy.filtered = b"select * from"
+    outbox.put(0, {"loss": 1}, None)
+    outbox.put(1, {"select * from": 1}, None)
+    outbox.put(2, {"loss": 1}, SavedCheckpoint("/saved"))
+    deliver(outbox)
+    assert [undelivered(error).kind for error in lost] == [LOST]
+    assert "reports answered 200 without a body of Paceline's" in undelivered(lost[0]).message
+
+
+def test_a_report_waits_where_heartbeats_get_foreign_answers_too(
+    service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "FILTERED_SECONDS", 0.0)
+    lost: list[Exception] = []
+    outbox = ReportOutbox(client(proxy, trial), trial, listener(on_report_lost=lost.append))
+    proxy.canned = [FOREIGN["a page"]] * 8
+    outbox.put(0, {"loss": 1}, None)
+    deliver(outbox)
+    assert [report.sequence for report in service.reports[trial]] == [0]
+    assert lost == []
 
 
 @pytest.mark.parametrize(
@@ -250,10 +308,9 @@ def test_the_next_address_is_called_where_another_program_answers(
 def test_people_see_that_another_program_answers(proxy: Proxy, trial: str, caplog: pytest.LogCaptureFixture) -> None:
     proxy.canned = [(404, PAGE, {})]
     with caplog.at_level(logging.WARNING, "paceline"):
-        path, body = f"/v1/trials/{trial}/finish", {"outcome": "completed"}
-        post_until_answered(client(proxy, trial), path, body, threading.Event())
+        post_finish(client(proxy, trial), trial, {"outcome": "completed"}, threading.Event())
     [line] = caplog.messages
-    assert f"{proxy.url}{path} answered 404 without a body of Paceline's" in line
+    assert f"{proxy.url}/v1/trials/{trial}/finish answered 404 without a body of Paceline's" in line
     assert "<title>Sign in</title>" in line
 
 
@@ -282,8 +339,7 @@ def test_a_foreign_answer_is_no_warning_for_each_try(
     proxy: Proxy, trial: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.canned = 3 * [FOREIGN["a page"]]
-    path, body = f"/v1/trials/{trial}/finish", {"outcome": "completed"}
-    post_until_answered(client(proxy, trial), path, body, threading.Event())
+    post_finish(client(proxy, trial), trial, {"outcome": "completed"}, threading.Event())
     assert len(proxy.calls) == 4
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
 

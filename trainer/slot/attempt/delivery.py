@@ -8,8 +8,9 @@ from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
+from trainer.client.finish import post_finish
 from trainer.client.heartbeat import HeartbeatThread
-from trainer.client.http import ServiceClient, post_until_answered, post_with_samples
+from trainer.client.http import ServiceClient, post_with_samples
 from trainer.client.listener import ServiceListener
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import ReportOutbox
@@ -33,7 +34,7 @@ class Delivery:
         progress: Callable[[], dict[str, Any]],
     ) -> None:
         self._run = assignment.run_name
-        self._path = f"/v1/trials/{assignment.trial}"
+        self._trial = assignment.trial
 
         def client() -> ServiceClient:
             return ServiceClient(addresses, assignment.lease_token)
@@ -64,7 +65,7 @@ class Delivery:
         given_up = threading.Event()
         if seconds is not None:
             threading.Timer(seconds, given_up.set).start()
-        finish = partial(post_until_answered, self.client, f"{self._path}/finish", cancelled=given_up)
+        finish = partial(post_finish, self.client, self._trial, cancelled=given_up)
         with log_context.request():
             try:
                 answer = post_with_samples(finish, body)

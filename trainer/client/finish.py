@@ -1,0 +1,48 @@
+"""The call that ends an attempt."""
+
+import logging
+import threading
+from functools import partial
+from typing import Any
+
+from trainer.client.errors import ServiceUnreachable
+from trainer.client.filter_search import FilterSearch, has_answer_to_heartbeat
+from trainer.client.http import RepetitionLog, ServiceClient, backoff_delays
+
+logger = logging.getLogger("paceline")
+
+FILTERED_SECONDS = 10.0
+"""How long the call gets foreign answers until it is tried without its error's text. The lease may last no longer than
+that without heartbeats."""
+
+NO_TEXT: dict[str, Any] = {
+    "message": "left out: a proxy answers calls with the text of this error itself; the log of the slot has the text",
+    "traceback": None,
+    "ranks": [],
+}
+"""These fields of a `trainer.wire.Failure`. The proxy's answer may quote what it objects to."""
+
+
+def post_finish(
+    client: ServiceClient, trial: str, body: dict[str, Any], cancelled: threading.Event
+) -> dict[str, Any] | None:
+    """Send the outcome, again and again while the service is away.
+
+    A filter on the way may answer it itself because of its error's text. Then it is sent without.
+
+    Raises LeaseLost and CallRefused immediately, and ServiceUnreachable once `cancelled` is set.
+    """
+    path, failure, repetitions = f"/v1/trials/{trial}/finish", body.get("error"), RepetitionLog()
+    search = FilterSearch(FILTERED_SECONDS, partial(has_answer_to_heartbeat, client, trial))
+    for delay in backoff_delays():
+        try:
+            return client.post(path, body)
+        except ServiceUnreachable as error:
+            repetitions.add(path, error)
+            if failure is not None and search.is_filtered(error):
+                shown = failure.get("traceback") or failure["message"]
+                logger.warning("%s ends without the text of its error: %s: %s", trial, error, shown)
+                body, failure = {**body, "error": {**failure, **NO_TEXT}}, None
+            if cancelled.wait(delay):
+                raise
+    raise AssertionError("backoff_delays() never ends")
