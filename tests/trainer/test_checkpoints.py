@@ -23,6 +23,31 @@ def saved_by(service: FakeService, trial: str) -> list[Path]:
     return [Path(report.checkpoint) for report in service.reports[trial] if report.checkpoint]
 
 
+def test_checkpoints_are_complete_and_a_trial_resumes_from_one(service: FakeService, add: Add, record: Path) -> None:
+    trial = add("save", config={"steps": 3}, keep_checkpoints=2)
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    saved = saved_by(service, trial)
+    assert len(saved) == len(set(saved)) == 3
+    newest = saved[-1]
+    assert {f.name: f.read_text() for f in newest.iterdir()} == {"shard-0": "3", "shard-1": "3"}
+    assert {r.checkpoint_bytes for r in service.reports[trial] if r.checkpoint} == {2}
+
+    resumed = add("save", config={"steps": 1}, resume={"uri": str(newest), "step": 3})
+    assert service.finished(resumed).outcome == Outcome.COMPLETED
+    begun = [line.split(" ", 1)[1] for line in record.read_text().splitlines() if " from " in line]
+    assert begun == ["from 0", "from 0", "from 3", "from 3"]
+
+
+def test_a_checkpoint_saved_in_the_background_is_delivered_with_its_report(service: FakeService, add: Add) -> None:
+    trial = add("save_in_the_background", config={"steps": 2})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    saved = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
+    assert sorted(saved) == [0, 1]
+    sizes = {r.checkpoint_bytes for r in service.reports[trial] if r.checkpoint}
+    assert sizes <= {2, None}, "unknown if Ray has saved it before the slot has heard of both ranks"
+    assert Path(saved[1] or "", "shard-1").read_text() == "2"
+
+
 def test_a_checkpoint_with_a_question_mark_in_its_name_outlives_a_failure_and_is_resumed_from(
     service: FakeService, add: Add, saves: dict[str, Any]
 ) -> None:

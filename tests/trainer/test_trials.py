@@ -137,30 +137,6 @@ def test_a_trial_that_closes_or_replaces_its_output_completes_and_the_next_one_h
     assert len(set(pids(record))) == processes
 
 
-def test_checkpoints_are_complete_and_a_trial_resumes_from_one(service: FakeService, add: Add, record: Path) -> None:
-    trial = add("save", config={"steps": 3}, keep_checkpoints=2)
-    assert service.finished(trial).outcome == Outcome.COMPLETED
-    saved = [r.checkpoint for r in service.reports[trial] if r.checkpoint]
-    assert len(saved) == len(set(saved)) == 3
-    newest = Path(saved[-1])
-    assert {f.name: f.read_text() for f in newest.iterdir()} == {"shard-0": "3", "shard-1": "3"}
-    assert {r.checkpoint_bytes for r in service.reports[trial] if r.checkpoint} == {2}
-
-    resumed = add("save", config={"steps": 1}, resume={"uri": str(newest), "step": 3})
-    assert service.finished(resumed).outcome == Outcome.COMPLETED
-    assert [line for line in lines(record) if line.startswith("from")] == ["from 0", "from 0", "from 3", "from 3"]
-
-
-def test_a_checkpoint_saved_in_the_background_is_delivered_with_its_report(service: FakeService, add: Add) -> None:
-    trial = add("save_in_the_background", config={"steps": 2})
-    assert service.finished(trial).outcome == Outcome.COMPLETED
-    saved = {r.sequence: r.checkpoint for r in service.reports[trial] if r.checkpoint}
-    assert sorted(saved) == [0, 1]
-    sizes = {r.checkpoint_bytes for r in service.reports[trial] if r.checkpoint}
-    assert sizes <= {2, None}, "unknown if Ray has saved it before the slot has heard of both ranks"
-    assert Path(saved[1] or "", "shard-1").read_text() == "2"
-
-
 def test_every_line_of_every_rank_reaches_the_log_once(service: FakeService, add: Add) -> None:
     trial = add("talk")
     ended = service.finished(trial)

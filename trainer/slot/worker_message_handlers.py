@@ -3,7 +3,8 @@
 from typing import Any
 
 from trainer.ray_train.runners import WarmRunner
-from trainer.slot.attempt.attempt import Attempt, RankReport
+from trainer.slot.attempt.attempt import Attempt
+from trainer.slot.attempt.report_barrier import RankReport
 from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerEnded

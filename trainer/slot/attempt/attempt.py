@@ -32,7 +32,7 @@ from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.slot.attempt.ray_failures import classify, undelivered
-from trainer.slot.attempt.report_barrier import STOP, ReportBarrier
+from trainer.slot.attempt.report_barrier import STOP, RankReport, ReportBarrier
 from trainer.slot.attempt.stuck_ranks import StuckSearch
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.time_limits import TimeLimits
@@ -47,9 +47,6 @@ logger = logging.getLogger("paceline")
 
 KILL = "kill"
 NO_SECRETS = Masker(())
-
-RankReport = tuple[int, int, int, dict[str, Any] | None, str | None]
-"""One rank's report: the arguments of `ReportBarrier.report`."""
 
 ROOM_CHECK_SECONDS = 0.05
 

@@ -13,6 +13,9 @@ ANSWER_SECONDS = 5.0
 After one report without a decision it does not wait again until the service has answered.
 """
 
+RankReport = tuple[int, int, int, dict[str, Any] | None, str | None]
+"""One rank's report: the arguments of `ReportBarrier.report`."""
+
 Deliver = Callable[[int, dict[str, Any], str | None], None]
 
 
