@@ -20,6 +20,7 @@ from sqlalchemy import Dialect, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 
 from service.store.sql import database as store
+from service.store.sql import deadline_connection
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade
 from tests.timeouts import PATIENCE_SECONDS
@@ -49,6 +50,8 @@ def quick_engines() -> Iterator[None]:
         patch.setattr(store, "_engine", engine)
         patch.setattr(store, "BUSY_TIMEOUT_SECONDS", PATIENCE_SECONDS)
         patch.setattr(store, "TIMEOUTS", dict.fromkeys(store.TIMEOUTS, f"{PATIENCE_SECONDS:g}s"))
+        patch.setattr(deadline_connection, "PING_SECONDS", PATIENCE_SECONDS)
+        patch.setattr(deadline_connection, "STATEMENT_SECONDS", 2 * PATIENCE_SECONDS)
         patch.setitem(store.CONNECT_ARGUMENTS, "connect_timeout", int(PATIENCE_SECONDS))
         yield
 

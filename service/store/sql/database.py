@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from service.store.sql.column_types import UtcDateTime
+from service.store.sql.deadline_connection import LONG_STATEMENT_SECONDS, allow_silence, use_deadlines
 from service.store.sql.process_caches import ProcessCaches
 from service.store.sql.write_session import WriteSession
 
@@ -41,7 +42,10 @@ KEEPALIVES = {
 """How PostgreSQL notices that a service was cut off from it. Its default is two hours, in which its locks stay held."""
 
 CONNECT_ARGUMENTS = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 15_000}
-"""libpq's settings, in seconds, the last one in milliseconds. They detect a server that vanished from the network."""
+"""libpq's settings, in seconds, the last one in milliseconds. They detect a server that vanished from the network.
+
+`deadline_connection` detects one that the network still acknowledges for, and that does not answer.
+"""
 
 
 class Database:
@@ -84,10 +88,14 @@ def wait_little_for_locks(session: Session) -> None:
         session.execute(text("set local lock_timeout = '100ms'"))
 
 
-def lift_statement_timeout(connection: Connection) -> None:
-    """Let the statements of this transaction take as long as they need, as one must whose work grows with the data."""
+def lift_statement_timeout(connection: Connection, silence_seconds: float | None = LONG_STATEMENT_SECONDS) -> None:
+    """Let the statements of this transaction take as long as they need, as one must whose work grows with the data.
+
+    PostgreSQL may then be silent for `silence_seconds`; None: for as long as it likes.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text("set local statement_timeout = 0"))
+        allow_silence(connection.connection.driver_connection, silence_seconds)
 
 
 def database_now(session: Session) -> datetime:
@@ -153,6 +161,7 @@ def _engine(url: str) -> Engine:
 
 def _postgresql(url: str) -> Engine:
     engine = create_engine(url, hide_parameters=True, connect_args=CONNECT_ARGUMENTS, pool_pre_ping=True, **POOL)
+    use_deadlines(engine)
     event.listen(engine, "handle_error", _drop_details)
     event.listen(engine, "connect", _set_up_postgresql)
     return engine

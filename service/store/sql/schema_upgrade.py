@@ -147,7 +147,7 @@ def _locked_schema(database: Database) -> Iterator[Connection]:
     """
     with _unchecked_keys(database) as connection, connection.begin():
         if not database.is_sqlite:
-            lift_statement_timeout(connection)
+            lift_statement_timeout(connection, silence_seconds=None)
             connection.execute(text("set local lock_timeout = 0"))
             connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
         yield connection
