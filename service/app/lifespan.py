@@ -1,10 +1,12 @@
 """What runs while the application does."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from time import monotonic
 
 from starlette.datastructures import State
 
+from service.background.loop import STOP_SECONDS, Loop
 from service.runtime.computation.threads import limit_ordinary_threads
 
 
@@ -15,7 +17,15 @@ async def running(state: State) -> AsyncIterator[None]:
     state.reporting.start()
     yield
     state.context.stop()
-    for loop in state.loops:
-        loop.stop()
+    _stop_together(state.loops)
     state.reporting.stop()
     state.context.close()
+
+
+def _stop_together(loops: Sequence[Loop]) -> None:
+    """Several of them may wait for a database that does not answer."""
+    for loop in loops:
+        loop.ask_to_stop()
+    ends_at = monotonic() + STOP_SECONDS
+    for loop in loops:
+        loop.stop(max(0.0, ends_at - monotonic()))

@@ -15,6 +15,12 @@ logger = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 5.0
 
+STUCK_SECONDS = 120.0
+"""The longest call of work that the service needs. A statement that PostgreSQL does not answer ends much earlier."""
+
+
+STOP_SECONDS = 5.0
+
 
 class PartlyFailed(Exception):
     """A part of the work fails and pauses by itself; the rest is done, so the loop keeps its pace."""
@@ -38,7 +44,7 @@ class Work(Protocol):
 class Loop:
     """Runs the work in a thread of its own. An error is logged, shown on /readyz, and the work is tried again later.
 
-    `needed`: the service is not ready while the work fails.
+    `needed`: the service is not ready while the work fails, or a call of it does not return.
     """
 
     def __init__(self, work: Work, *, needed: bool = True, clock: Clock = utc_now) -> None:
@@ -52,6 +58,7 @@ class Loop:
         self._error: str | None = None
         self._failures = 0
         self._succeeded_at: datetime | None = None
+        self._began: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"loop-{work.name}", daemon=True)
 
     def start(self, delay: float = 0) -> None:
@@ -59,28 +66,39 @@ class Loop:
         self._delay = delay
         self._thread.start()
 
-    def stop(self, timeout: float = 5) -> None:
+    def ask_to_stop(self) -> None:
         self._stop.set()
+
+    def stop(self, timeout: float = STOP_SECONDS) -> None:
+        self.ask_to_stop()
         if self._thread.ident is not None:  # otherwise the service never came to listen
             self._thread.join(timeout)
 
     def health(self) -> dict[str, Any]:
+        error = self._stuck_call() or self._error
         return {
-            "ok": self._error is None and (self._thread.is_alive() or self._succeeded_at is None),
+            "ok": error is None and (self._thread.is_alive() or self._succeeded_at is None),
             "needed": self.needed,
-            "error": self._error,
+            "error": error,
             "succeeded_at": self._succeeded_at,
         }
+
+    def _stuck_call(self) -> str | None:
+        """Say that the present call takes too long. Work that is not needed may: a first mirror writes everything."""
+        began = self._began
+        seconds = 0.0 if began is None else monotonic() - began
+        return f"a call has not returned for {seconds:.0f} s" if self.needed and seconds > STUCK_SECONDS else None
 
     def _run(self) -> None:
         self._stop.wait(self._delay)
         while not self._stop.is_set():
             pause = self._run_once()
+            self._began = None
             self._stop.wait(pause * self._jitter.uniform(0.8, 1.2))
 
     def _run_once(self) -> float:
         """Call the work once; return the seconds until the next call."""
-        began = monotonic()
+        began = self._began = monotonic()
         try:
             self._work.run_once()
         except PartlyFailed as error:

@@ -1,11 +1,14 @@
 """The background loop: its pauses between calls of the work."""
 
 import itertools
+import re
 import threading
+from time import monotonic
 
 import pytest
 
 from service.background.loop import Loop
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 HOUR = 3600.0
 
@@ -50,3 +53,49 @@ def test_work_that_took_longer_than_its_interval_is_called_again_immediately(mon
     hours = itertools.count(step=HOUR)
     monkeypatch.setattr("service.background.loop.monotonic", lambda: next(hours))
     assert is_called_often_enough(Busy(20), within=30)
+
+
+class Hanging:
+    """Work whose call returns when it is released."""
+
+    name = "hanging"
+    every = HOUR
+    is_behind = False
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self.released = threading.Event()
+
+    def run_once(self) -> None:
+        self.began.set()
+        self.released.wait()
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_needed_work_whose_call_does_not_return_is_not_well(needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Hanging()
+    loop = Loop(work, needed=needed)
+    loop.start()
+    assert work.began.wait(PATIENCE_SECONDS)
+    assert loop.health()["ok"]
+    with monkeypatch.context() as patch:
+        patch.setattr("service.background.loop.monotonic", lambda: monotonic() + HOUR)
+        health = loop.health()
+        assert health["ok"] is not needed
+        if needed:
+            assert re.fullmatch(r"a call has not returned for 36\d\d s", health["error"])
+    work.released.set()
+    wait_until(lambda: loop.health()["succeeded_at"])
+    assert loop.health()["ok"]
+    loop.stop()
+
+
+def test_work_that_waits_for_its_next_call_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Hanging()
+    work.released.set()
+    loop = Loop(work)
+    loop.start()
+    wait_until(lambda: loop.health()["succeeded_at"])
+    monkeypatch.setattr("service.background.loop.monotonic", lambda: monotonic() + HOUR)
+    wait_until(lambda: loop.health()["ok"])
+    loop.stop()
