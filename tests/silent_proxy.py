@@ -32,6 +32,7 @@ class _Pair:
         self.far = far
         self.is_silent = False
         self.is_waited_for = False
+        self.is_marked = False
 
     def lose_server(self) -> None:
         self.is_silent = True
@@ -42,6 +43,8 @@ class SilentProxy:
     """`url` leads to the database at `target`, through the proxy.
 
     `loses_servers`: also those of new connections. `lose_on`: a connection that sends this is silent from then on.
+    `cut_on`: the caller of a connection that sends this sees it break before the answer.
+    `cut_at_commit_of`: as `cut_on`, at the COMMIT of the transaction that has this. The server gets it.
     `silent_count`: the number of connections on which a caller has waited for an answer that did not come.
     """
 
@@ -53,6 +56,8 @@ class SilentProxy:
         self.url = address.set(host="127.0.0.1", port=port, query={}).render_as_string(hide_password=False)
         self.loses_servers = False
         self.lose_on: bytes | None = None
+        self.cut_at_commit_of: bytes | None = None
+        self.cut_on: bytes | None = None
         self.silent_count = 0
         self._pairs: list[_Pair] = []
 
@@ -99,12 +104,8 @@ class SilentProxy:
 
     def _pass_on(self, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
-            while data := pair.near.recv(65536):
-                if self.lose_on is not None and self.lose_on in data:
-                    self.lose_on = None
-                    pair.lose_server()
-                if data == GOODBYE:
-                    break
+            while (data := pair.near.recv(65536)) not in {b"", GOODBYE}:
+                self._look_for_marks(pair, data)
                 if pair.is_silent:
                     self.silent_count += not pair.is_waited_for
                     pair.is_waited_for = True
@@ -113,6 +114,18 @@ class SilentProxy:
         self._pairs.remove(pair)
         _shut(pair.far)
         pair.near.close()
+
+    def _look_for_marks(self, pair: _Pair, data: bytes) -> None:
+        if self.lose_on is not None and self.lose_on in data:
+            self.lose_on = None
+            pair.lose_server()
+        if self.cut_on is not None and self.cut_on in data:
+            self.cut_on = None
+            _shut(pair.near)
+        pair.is_marked |= self.cut_at_commit_of is not None and self.cut_at_commit_of in data
+        if pair.is_marked and b"COMMIT" in data:
+            self.cut_at_commit_of, pair.is_marked = None, False
+            _shut(pair.near)
 
     def _answer(self, pair: _Pair) -> None:
         with contextlib.suppress(OSError):

@@ -28,6 +28,15 @@ MEDIA_TYPE = "application/problem+json"
 
 logger = logging.getLogger(__name__)
 
+READING = {"GET", "HEAD"}
+
+NOT_DONE = "the database does not answer or is busy; retry, nothing was lost"
+
+MAY_BE_DONE = (
+    "the connection to the database was lost, and the call may have been carried out: repeat it if it had an "
+    "Idempotency-Key, which keeps it from being done twice, or look first whether it was done"
+)
+
 _RETRY_AFTER = {"Retry-After": "2"}  # seconds
 
 
@@ -85,9 +94,14 @@ async def _database_error(request: Request, error: Exception) -> Response:
     return await (_outage if is_outage(error) else _internal_error)(request, error)
 
 
-async def _outage(_: Request, error: Exception) -> Response:
+async def _outage(request: Request, error: Exception) -> Response:
     logger.warning("the database does not answer: %s", error.__cause__ or error)
-    return problem_response(Unavailable("the database does not answer or is busy; retry, nothing was lost"))
+    return problem_response(Unavailable(MAY_BE_DONE if _may_be_done(request, error) else NOT_DONE))
+
+
+def _may_be_done(request: Request, error: Exception) -> bool:
+    """Whether the connection was lost in a call that changes something: the lost answer may be that of a COMMIT."""
+    return request.method not in READING and isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 async def _full(_: Request, error: Exception) -> Response:
