@@ -15,6 +15,7 @@ from service.api.http.pages import NUMBER_KEY, Cursor, Limit, Page, from_cursor,
 from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
+from service.api.http.unbuffered import UNBUFFERED
 from service.api.views.events import EventView, event_view
 from service.errors import NotFound
 from service.runtime.context import Context
@@ -53,7 +54,8 @@ async def list_events(
     [seen] = from_cursor(NUMBER_KEY, cursor) or (max(number for number in given if number <= newest),)
     if follow:
         context.followers.check()
-        return RevocableStream(_stream(context, feeds, experiment_id, seen), media_type=EVENT_STREAM)
+        stream = _stream(context, feeds, experiment_id, seen)
+        return RevocableStream(stream, headers=UNBUFFERED, media_type=EVENT_STREAM)
     events = await run_in_threadpool(_events, context, experiment_id, seen, limit + 1)
     return Page(
         items=events[:limit], next_cursor=next_cursor(events, limit, lambda event: to_cursor(NUMBER_KEY, (event.seq,)))

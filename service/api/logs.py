@@ -14,6 +14,7 @@ from service.api.http.openapi_errors import problems
 from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
+from service.api.http.unbuffered import UNBUFFERED
 from service.domain.statuses import LIVE_TRIAL
 from service.errors import NotFound
 from service.operations.age_retention import removal_note
@@ -69,7 +70,9 @@ async def get_logs(
         stream = _followed(context, trial, state, open_log, _Silence(is_broken=keep_alive))
     else:
         stream = _whole(await run_in_threadpool(open_log, state.number), state)
-    headers = {KEEP_ALIVE_HEADER: "true"} if follow and keep_alive else None
+    headers = dict(UNBUFFERED) if follow else {}
+    if follow and keep_alive:
+        headers[KEEP_ALIVE_HEADER] = "true"
     return RevocableStream(stream, headers=headers, media_type="text/plain; charset=utf-8")
 
 

@@ -57,6 +57,20 @@ def test_the_event_stream_follows_resumes_and_ends(service: Api) -> None:
     assert "event: experiment.completed" in got
 
 
+@pytest.mark.parametrize("what", ["experiments/{experiment}/events", "trials/{trial}/logs"])
+@pytest.mark.parametrize("follow", [True, False])
+def test_proxies_are_told_to_pass_on_what_is_followed_as_it_comes(service: Api, what: str, follow: bool) -> None:
+    name = service.create(limits={"max_trials": 1})["name"]
+    held = service.ask(name)
+    assert held
+    held.report(accuracy=1)
+    held.finish()
+    path = f"/v1/{what.format(experiment=name, trial=held.trial)}"
+    headers = service.http.get(path, params={"follow": follow}).headers
+    assert headers.get("X-Accel-Buffering") == ("no" if follow else None)
+    assert headers.get("Cache-Control") == ("no-cache" if follow else None)
+
+
 @pytest.mark.parametrize("follow", [True, False])
 def test_the_whole_log_follows_a_number_that_it_does_not_have(service: Api, follow: bool) -> None:
     """As after an experiment was deleted and its name used again."""
