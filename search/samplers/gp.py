@@ -10,17 +10,19 @@ from optuna.trial import FrozenTrial
 from pydantic import Field
 
 from search.mistakes import Mistake
-from search.problem import Direction, Feature, Problem, sign_of
+from search.problem import Direction, Problem, sign_of
 from search.samplers.deferred_model import DeferredModel
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.ask import without_warning
 from search.samplers.optuna.conversion import is_diverged
 from search.samplers.optuna.frozen_trials import with_value
+from search.samplers.optuna.gp.absent_values import AbsentValues
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.curve_proposer import CurveProposer
 from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.optuna.study_proposer import StudyProposer
 from search.samplers.sampler import LibraryMissing, Proposer, Sampler
+from search.space.space import Space
 
 MAX_SCORED_TRIALS = 200
 """With the curve score every trial that has reached a rung counts, so that there can be thousands."""
@@ -38,13 +40,13 @@ class Gp(Sampler):
 
     Where early stopping compares trials by the only objective, its model is one of the learning curves. A second
     model learns where trials diverge. Improvement counts from the best expected value, which with noise is below the
-    best observed one. Without `n_startup_trials` the model starts after 10 trials where early stopping
-    may end them, otherwise after 4 and one more for each parameter: at most 10, and at most a quarter of the budget if
-    that is more than 4.
+    best observed one. It learns about parameters under conditions.
+
+    Without `n_startup_trials` the model starts after 10 trials where early stopping may end them, otherwise after 4 and
+    one more for each parameter: at most 10, and at most a quarter of the budget if that is more than 4.
     """
 
     library: ClassVar[str | None] = "torch"
-    drawn_at_random: ClassVar[frozenset[Feature]] = frozenset({Feature.CONDITIONS})
     may_repeat: ClassVar[bool] = True
 
     n_startup_trials: Annotated[int, Field(ge=0)] | None = None
@@ -95,31 +97,31 @@ class Gp(Sampler):
 
     def _model(self, problem: Problem, seed: int, needed: int) -> Proposer:
         import_gp_modules()
-        if problem.curve_score and models_curves(problem) and usable("gp"):
-            return CurveProposer(problem, seed, partial(self._curve_sampler, needed), needed)
-        made: Callable[..., GPSampler] = _continuous_sampler if usable("gp") else GPSampler
+        has_internals = usable("gp")
+        if has_internals and problem.curve_score and models_curves(problem):
+            return CurveProposer(problem, seed, partial(self._curve_sampler, problem.space, needed), needed)
+        made: Callable[..., GPSampler] = partial(_continuous_sampler, problem.space) if has_internals else GPSampler
         known: Callable[[list[FrozenTrial]], list[FrozenTrial]] = _with_all_constraints
         informative: Callable[[Sequence[FrozenTrial]], bool] = bool
         if problem.curve_score:
             known = partial(_thinned, sign=sign_of(problem.directions[0]))
-        elif usable("gp"):
-            made, known = _divergence_sampler, partial(_with_diverged, directions=problem.directions)
+        elif has_internals:
+            made = partial(_divergence_sampler, problem.space)
+            known = partial(_with_diverged, directions=problem.directions)
             informative = _have_differences
+        if has_internals:
+            known = partial(_with_absent_values, AbsentValues(problem.space), known)
         sampler = partial(self._sampler, made, needed)
         return StudyProposer(
             problem, seed, sampler, usable=known, max_draws=2, startup_count=needed, informative=informative
         )
 
-    def _curve_sampler(self, startup_count: int, curves: Mapping[int, LearningCurve], seed: int) -> GPSampler:
+    def _curve_sampler(
+        self, space: Space, startup_count: int, curves: Mapping[int, LearningCurve], seed: int
+    ) -> GPSampler:
         from search.samplers.optuna.gp.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - imports torch
 
-        return without_warning(
-            CurveGpSampler,
-            curves=curves,
-            seed=seed,
-            n_startup_trials=startup_count,
-            deterministic_objective=self.deterministic_objective,
-        )
+        return self._sampler(partial(CurveGpSampler, curves, space=space), startup_count, seed)
 
     def _sampler(self, make: Callable[..., GPSampler], startup_count: int, seed: int) -> GPSampler:
         return without_warning(
@@ -131,16 +133,22 @@ class Gp(Sampler):
         )
 
 
-def _continuous_sampler(**options: Any) -> GPSampler:
+def _continuous_sampler(space: Space, **options: Any) -> GPSampler:
     from search.samplers.optuna.gp.sampler import ContinuousGpSampler  # noqa: PLC0415 - imports torch
 
-    return ContinuousGpSampler(**options)
+    return ContinuousGpSampler(space=space, **options)
 
 
-def _divergence_sampler(**options: Any) -> GPSampler:
+def _divergence_sampler(space: Space, **options: Any) -> GPSampler:
     from search.samplers.optuna.gp.sampler import DivergenceGpSampler  # noqa: PLC0415 - imports torch
 
-    return DivergenceGpSampler(**options)
+    return DivergenceGpSampler(space=space, **options)
+
+
+def _with_absent_values(
+    absent: AbsentValues, known: Callable[[list[FrozenTrial]], list[FrozenTrial]], trials: list[FrozenTrial]
+) -> list[FrozenTrial]:
+    return absent.added_to(known(trials))
 
 
 def models_curves(problem: Problem) -> bool:

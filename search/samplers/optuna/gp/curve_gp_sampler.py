@@ -7,6 +7,7 @@ of the step as another input.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from optuna.trial import FrozenTrial
@@ -23,15 +24,8 @@ FAR = 3.0
 class CurveGpSampler(LevelGpSampler):
     """`curves`, by number, are those of the completed trials; what trials have as their values does not count."""
 
-    def __init__(
-        self, curves: Mapping[int, LearningCurve], *, seed: int, n_startup_trials: int, deterministic_objective: bool
-    ) -> None:
-        super().__init__(
-            seed=seed,
-            n_startup_trials=n_startup_trials,
-            deterministic_objective=deterministic_objective,
-            warn_independent_sampling=False,
-        )
+    def __init__(self, curves: Mapping[int, LearningCurve], **options: Any) -> None:
+        super().__init__(**options)
         self._curves = curves
 
     def still_running(self, trials: Sequence[FrozenTrial]) -> Sequence[FrozenTrial]:

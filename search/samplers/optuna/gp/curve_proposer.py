@@ -12,6 +12,7 @@ from search.samplers.constrained_draw import constrained_draw
 from search.samplers.learning_curve import LearningCurve, learning_curve_of
 from search.samplers.optuna.ask import ask
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
+from search.samplers.optuna.gp.absent_values import AbsentValues
 from search.samplers.sampler import Source
 from search.space.space import Params
 
@@ -30,6 +31,7 @@ class CurveProposer:
     def __init__(self, problem: Problem, seed: int, sampler: CurveSampler, startup_count: int) -> None:
         self._problem, self._seed, self._sampler, self._startup_count = problem, seed, sampler, startup_count
         self._distributions = distributions_of(problem.space)
+        self._absent = AbsentValues(problem.space)
         self._trials: dict[int, FrozenTrial] = {}
         self._curves: dict[int, LearningCurve] = {}
 
@@ -39,7 +41,8 @@ class CurveProposer:
         if curve is not None:
             self._curves[observation.number] = curve
             observation = replace(observation, status="completed", values=(0.0,))
-        self._trials[observation.number] = frozen_trial_of(self._problem, observation, self._distributions)
+        trial = frozen_trial_of(self._problem, observation, self._distributions)
+        [self._trials[observation.number]] = self._absent.added_to([trial])
 
     def source(self, number: int) -> Source:
         return "model" if len(self._curves.keys() - {number}) >= self._startup_count else "start_up"

@@ -28,7 +28,7 @@ def without_steps(space: Mapping[str, BaseDistribution]) -> dict[str, BaseDistri
 
 def on_steps(space: Mapping[str, BaseDistribution], params: Mapping[str, Any]) -> dict[str, Any]:
     """The params of `without_steps(space)` as values of the space."""
-    return {name: _nearest(space[name], value) for name, value in params.items()}
+    return {name: nearest_value(space[name], value) for name, value in params.items()}
 
 
 class ModelSteps:
@@ -46,7 +46,7 @@ class ModelSteps:
         if not self._numbers:
             return point
         for index, one in self._numbers:
-            point = _with_place(point, index, one, _nearest(one, _value(one, point[index])))
+            point = _with_place(point, index, one, nearest_value(one, _value(one, point[index])))
         best = float(acquisition(point[np.newaxis])[0])
         for _ in range(MAX_MOVES):
             beside = np.array(list(self._beside(point)))
@@ -58,17 +58,17 @@ class ModelSteps:
 
     def _beside(self, point: Array) -> Iterator[Array]:
         for index, one in self._numbers:
-            value = _nearest(one, _value(one, point[index]))
-            for other in (value - _step(one), value + _step(one)):
+            value = nearest_value(one, _value(one, point[index]))
+            for other in (value - step_of(one), value + step_of(one)):
                 if one.low <= other <= one.high:
                     yield _with_place(point, index, one, other)
 
 
 def _with_place(point: Array, index: int, one: Number, value: float) -> Array:
-    return np.concatenate([point[:index], [_place(one, value)], point[index + 1 :]])
+    return np.concatenate([point[:index], [place_of(one, value)], point[index + 1 :]])
 
 
-def _place(one: Number, value: float) -> float:
+def place_of(one: Number, value: float) -> float:
     low, high = _range(one)
     return ((math.log(value) if one.log else value) - low) / (high - low)
 
@@ -80,12 +80,12 @@ def _value(one: Number, place: float) -> float:
 
 
 def _range(one: Number) -> tuple[float, float]:
-    half = _step(one) / 2
+    half = step_of(one) / 2
     low, high = one.low - half, one.high + half
     return (math.log(low), math.log(high)) if one.log else (low, high)
 
 
-def _step(one: Number) -> float:
+def step_of(one: Number) -> float:
     return one.step or 0
 
 
@@ -98,11 +98,11 @@ def _has_many_values(one: BaseDistribution) -> TypeGuard[Number]:
 def _without_step(one: BaseDistribution) -> BaseDistribution:
     if not _has_many_values(one):
         return one
-    half = _step(one) / 2
+    half = step_of(one) / 2
     return FloatDistribution(one.low - half, one.high + half, log=one.log)
 
 
-def _nearest(one: BaseDistribution, value: Any) -> Any:
+def nearest_value(one: BaseDistribution, value: Any) -> Any:
     if not isinstance(one, FloatDistribution | IntDistribution) or not one.step:
         return value
     count = round((min(max(value, one.low), one.high) - one.low) / one.step)

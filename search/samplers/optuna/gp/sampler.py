@@ -4,7 +4,7 @@ Beside `internals`, because importing this module imports torch. `internals_chec
 relied on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,12 @@ from optuna.trial import FrozenTrial
 from search.samplers.optuna.frozen_study import frozen_study
 from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
+from search.samplers.optuna.gp.existence import Existence, OfExisting, existences_of
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
 from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_steps
 from search.samplers.optuna.gp.model_values import log_offset, with_model_values
 from search.samplers.optuna.gp.scalarized import is_scalarized, scalarized
+from search.space.space import Space
 
 FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
@@ -51,9 +53,18 @@ class Observed:
 
 
 class ContinuousGpSampler(optuna.samplers.GPSampler):
-    """Optuna's GPSampler, with a model in which numbers of many values are continuous."""
+    """Optuna's GPSampler, with a model in which numbers of many values are continuous.
+
+    `space` may have conditions: of the params that it proposes, only those count that exist. The trials that it learns
+    from have a value of every parameter, as `AbsentValues` adds them.
+    """
 
     _steps = ModelSteps({})
+    _existences: Sequence[Existence] = ()
+
+    def __init__(self, *, space: Space | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._space = space
 
     def _sample_relative_impl(
         self,
@@ -62,11 +73,16 @@ class ContinuousGpSampler(optuna.samplers.GPSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        self._steps = ModelSteps(search_space)
+        self._begin(search_space)
         space = without_steps(search_space)
         return on_steps(search_space, super()._sample_relative_impl(study, completed_trials, running_trials, space))
 
+    def _begin(self, search_space: Mapping[str, BaseDistribution]) -> None:
+        self._steps = ModelSteps(search_space)
+        self._existences = [] if self._space is None else existences_of(self._space, search_space)
+
     def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
+        acqf = OfExisting(acqf, self._existences) if self._existences else acqf
         found: Array = super()._optimize_acqf(acqf, best_params)
         return self._steps.best_near(found, acqf.eval_acqf_no_grad)
 
@@ -178,7 +194,7 @@ class LevelGpSampler(DivergenceGpSampler):
         running_trials: list[FrozenTrial],
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        self._steps = ModelSteps(search_space)
+        self._begin(search_space)
         space = SearchSpace(without_steps(search_space))
         params = space.get_normalized_params(completed_trials)
         observed = self.observed(completed_trials, params)

@@ -24,9 +24,7 @@ from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
 from tests.unit.search.samplers.optuna_comparison import (
-    CONDITIONAL,
     MIXED,
-    conditional,
     frozen_trial_of,
     mixed,
     observed,
@@ -63,7 +61,6 @@ class FromBestExpected(GPSampler):
         pytest.param(MIXED, mixed, {}, marks=pytest.mark.slow),
         (MIXED, mixed, {"largest": 100}),
         pytest.param(MIXED, mixed, {"largest": 60}, marks=pytest.mark.slow),
-        pytest.param(CONDITIONAL, conditional, {}, marks=pytest.mark.slow),
         pytest.param(MIXED, mixed, {"deterministic": True}, marks=pytest.mark.slow),
         pytest.param(MIXED, mixed, {"deterministic": True, "largest": 100}, marks=pytest.mark.slow),
         pytest.param(MIXED, mixed, {"objectives": 2}, marks=pytest.mark.slow),
@@ -72,7 +69,6 @@ class FromBestExpected(GPSampler):
         "numbers and choices",
         "constrained",
         "the best is not feasible",
-        "conditional",
         "deterministic",
         "deterministic and constrained",
         "two objectives",

@@ -1,0 +1,88 @@
+"""The Gaussian process learns about parameters that exist under conditions only."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from optuna._gp.search_space import SearchSpace
+from optuna.trial import FrozenTrial
+
+from search.problem import Observation, Problem
+from search.samplers import SamplerSpec
+from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
+from search.samplers.optuna.gp.absent_values import AbsentValues
+from search.samplers.optuna.gp.existence import existences_of, with_absent_values
+from search.samplers.optuna.gp.model_space import without_steps
+from search.space.space import Params, Space
+from search.study import Study, StudyView
+from tests.conftest import examples
+
+pytestmark = [pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")]
+
+BRANCHES = Space.model_validate(
+    {
+        "branch": {"type": "categorical", "choices": ["a", "b"]},
+        "x": {"type": "float", "low": 0, "high": 1, "when": {"branch": "a"}},
+        "n": {"type": "int", "low": 1, "high": 50, "when": {"branch": "b"}},
+        "y": {"type": "float", "low": 1e-4, "high": 1, "log": True, "when": {"n": {"min": 25}}},
+    }
+)
+
+
+def loss(params: Params) -> float:
+    """The least one, 0, is in the branch with the most parameters."""
+    if params["branch"] == "a":
+        return 0.3 + (float(str(params["x"])) - 0.3) ** 2
+    n = int(str(params["n"]))
+    far = (n - 40) ** 2 / 1000
+    return far + (0.4 if n < 25 else 0.1 * (np.log10(float(str(params["y"]))) + 3) ** 2)
+
+
+def completed(number: int, params: Params) -> Observation:
+    value = loss(params)
+    return Observation(
+        number, params, "completed", (value,), last_step=9, last_value=value, rungs=((1, value + 1), (9, value))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prunes", [False, True], ids=["whole", "early stopping"])
+def test_it_finds_the_best_of_the_parameters_of_a_branch(*, prunes: bool) -> None:
+    spec = SamplerSpec(sampler="gp", options={"n_startup_trials": 10})
+    view = StudyView(Study(Problem(BRANCHES, ("minimize",), prunes=prunes), spec, 7))
+    losses = []
+    for number in range(30):
+        params = view.propose([], number)
+        assert BRANCHES.mistakes_in(params) == []
+        view.update([completed(number, params)])
+        losses.append(loss(params))
+    assert min(losses) < 0.01
+    assert np.median(losses[20:]) < 0.1
+
+
+def frozen(space: Space, params: Params) -> FrozenTrial:
+    observation = Observation(0, params, "completed", (0.0,))
+    return frozen_trial_of(Problem(space, ("minimize",)), observation, distributions_of(space))
+
+
+@given(data=st.data())
+@examples(60)
+def test_the_model_sees_of_a_point_what_it_sees_of_the_trial_that_is_made_of_it(
+    data: st.DataObject, draws: Any
+) -> None:
+    space: Space = data.draw(draws.spaces())
+    distributions = {name: one for name, one in distributions_of(space).items() if not one.single()}
+    if not distributions:
+        return
+    flat = Space.model_construct({name: one.model_copy(update={"when": {}}) for name, one in space.root.items()})
+    everything = data.draw(draws.configurations(flat))
+    existing = {name: everything[name] for name in space.active(everything)}
+    model_space = SearchSpace(without_steps(distributions))
+    [trial] = AbsentValues(space).added_to([frozen(space, existing)])
+    seen = model_space.get_normalized_params([trial])
+    point = torch.from_numpy(model_space.get_normalized_params([frozen(flat, everything)]))
+    found = with_absent_values(point, existences_of(space, distributions))
+    assert found.numpy() == pytest.approx(seen, abs=1e-9)
