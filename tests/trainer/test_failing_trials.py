@@ -252,6 +252,24 @@ def test_a_process_that_is_killed_by_the_signal_of_a_crash_is_lost(
     assert error.kind == FailureKind.LOST
 
 
+@pytest.mark.parametrize(
+    ("by", "is_reused", "kind"),
+    [
+        ("kill", True, FailureKind.LOST),
+        ("exit", True, FailureKind.USER_ERROR),
+        ("kill", False, FailureKind.LOST),
+    ],
+)
+def test_the_death_of_a_process_whose_forked_children_live_on_is_noticed(
+    service: FakeService, add: Add, crashes: dict[str, str], by: str, is_reused: bool, kind: FailureKind
+) -> None:
+    trainer = {**crashes, "reuse_workers": is_reused}
+    _, error = failure_in_new_processes(
+        service, lambda: add("die_beside_forked_processes", trainer=trainer, config={"by": by})
+    )
+    assert error.kind == kind, error.message
+
+
 def test_before_a_hanging_function_is_killed_the_log_of_each_rank_says_where_it_is(
     service: FakeService, add: Add
 ) -> None:

@@ -4,6 +4,7 @@
 
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -34,6 +35,16 @@ def test_no_process_of_a_node_inherits_the_settings_of_services_and_agents(monke
     assert [name for name, value in os.environ.items() if value == "secret"] == []
     assert kept.items() <= os.environ.items()
     assert "modified_env = os.environ.copy()" in source(services.start_ray_process)
+
+
+def test_a_worker_process_knows_the_socket_of_its_raylet() -> None:
+    from ray._private import worker, workers
+    from ray._private.node import Node
+
+    assert isinstance(Node.raylet_socket_name, property)
+    assert hasattr(worker, "_global_node")
+    program = Path(str(workers.__path__[0]), "default_worker.py").read_text()
+    assert "ray._private.worker._global_node = node" in program
 
 
 def test_the_clusters_state_is_known_without_a_dashboard() -> None:

@@ -2,9 +2,11 @@
 
 import ctypes
 import faulthandler
+import multiprocessing
 import os
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,15 @@ def be_killed(config: dict[str, Any]) -> None:
         os.waitpid(child, 0)
         os.kill(os.getpid(), signal.SIGSEGV)
     time.sleep(600)
+
+
+def die_beside_forked_processes(config: dict[str, Any]) -> None:
+    pool = ProcessPoolExecutor(2, multiprocessing.get_context("fork"))
+    assert sum(pool.map(abs, range(5))) == 10
+    ray.train.report({"epoch": 1})
+    if ray.train.get_context().get_world_rank() > 0:
+        os.kill(os.getpid(), signal.SIGKILL) if config["by"] == "kill" else os._exit(4)
+    ray.train.report({"epoch": 2})
 
 
 def crash_elsewhere(config: dict[str, Any]) -> None:

@@ -1,0 +1,52 @@
+"""A worker's connection to its node's raylet, which takes the worker for dead when the connection is closed.
+
+A child that the worker forks has the connection as well, and may outlive it, such as those of a ProcessPoolExecutor:
+nobody would notice the worker's death before theirs.
+"""
+
+import contextlib
+import os
+import socket
+
+from ray._private import worker as ray_worker
+
+IS_RELEASED = "paceline_releases_raylet"
+"""The attribute of Ray's description of its node that says that the children of this process give it up."""
+
+
+def release_raylet_in_children() -> None:
+    """From now on, a child that Python forks gives up the connection at its start. A repeated call does nothing more.
+
+    It could not use Ray anyhow: a fork copies none of the threads that Ray needs.
+    """
+    node = ray_worker._global_node  # noqa: SLF001 - Ray offers no other way
+    if node is None or hasattr(node, IS_RELEASED):
+        return
+    setattr(node, IS_RELEASED, True)
+    raylet = node.raylet_socket_name
+    connections = _connected_to(raylet)
+
+    def release() -> None:
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in connections:  # its number stays in use, because Ray's code still has it
+            if _peer_of(descriptor) == raylet:  # or else this is the child of a child, and it is a file of that one
+                os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
+
+    os.register_at_fork(after_in_child=release)
+
+
+def _connected_to(path: str) -> list[int]:
+    """The descriptors of this process's connections to the socket at this path; none where there is no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        return [one for one in map(int, os.listdir("/proc/self/fd")) if _peer_of(one) == path]  # noqa: PTH208
+    return []
+
+
+def _peer_of(descriptor: int) -> object:
+    """The address at the other end; None if it is no connection, or closed meanwhile."""
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as connection:
+            return connection.getpeername()
+    except OSError:
+        return None
