@@ -81,7 +81,7 @@ def _json(value: Any, convert_float: Converter) -> Any:
         case list() | tuple():
             return [item for one in value if (item := _json(one, convert_float)) is not NOT_JSON]
         case _:
-            item = _item(value)
+            item = _item_or_not_json(value)
             return _json(item, convert_float) if type(item) is not type(value) else _real(value, convert_float)
 
 
@@ -96,6 +96,26 @@ def _real(value: Any, convert_float: Converter) -> Any:
 def _is_masked(value: Any) -> bool:
     """Whether the one element of NumPy's masked array has no value. Its `item()` would be 0, or what is masked."""
     return _element_count(value) == 1 and bool(value.mask)
+
+
+def _item_or_not_json(value: Any) -> Any:
+    """As `_item`; NOT_JSON where that raises, as for a tensor without storage.
+
+    On a GPU, what raises may be the training: its errors come when a value is read.
+    """
+    try:
+        return _item(value)
+    except Exception:
+        if _is_on_device(value):
+            raise
+        return NOT_JSON
+
+
+def _is_on_device(value: Any) -> bool:
+    """Whether it is a tensor that another processor computes."""
+    with contextlib.suppress(Exception):  # it may be an object of any class
+        return str(getattr(value, "device", "cpu")).partition(":")[0] not in ("cpu", "meta")
+    return False
 
 
 def _item(value: Any) -> Any:

@@ -72,6 +72,22 @@ def test_a_number_that_no_float_can_hold_is_dropped() -> None:
     assert json_metrics({"a": Fraction(10**400), "b": Decimal("sNaN")}) == ({}, ["a", "b"])
 
 
+class Unreadable:
+    size = 1
+
+    def __init__(self, **attributes: str) -> None:
+        vars(self).update(attributes)
+
+    def item(self) -> float:
+        raise RuntimeError("no item")
+
+
+def test_what_raises_when_it_is_read_is_dropped_but_an_error_of_the_training_on_a_gpu_is_raised() -> None:
+    assert json_metrics({"a": Unreadable(), "b": [Unreadable(device="meta"), 1]}) == ({"b": [1]}, ["a"])
+    with pytest.raises(RuntimeError, match="no item"):
+        json_metrics({"a": Unreadable(device="cuda:0")})
+
+
 @pytest.mark.slow  # it imports torch
 def test_a_tensor_with_one_element_is_a_number_and_a_larger_one_is_dropped_like_an_array() -> None:
     torch = pytest.importorskip("torch")
