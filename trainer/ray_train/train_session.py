@@ -321,10 +321,20 @@ def storage_error(error: OSError | RuntimeError, checkpoint: Checkpoint | None) 
     `checkpoint` is None for one that the user's own function uploads.
     """
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return None if checkpoint is None or _is_missing(checkpoint) else error
+        return None if checkpoint is None or _is_missing(checkpoint) or _is_in(checkpoint, error) else error
     if isinstance(error, OSError):
         return None if error.errno == errno.ENAMETOOLONG else error
     return FileNotFoundError(errno.ENOENT, "the attempt's folder is not there") if NO_STORAGE in str(error) else None
+
+
+def _is_in(checkpoint: Checkpoint, error: OSError) -> bool:
+    """Whether the error is about a file of the directory, such as one that the user's code has removed meanwhile.
+
+    pyarrow's errors name their file in the text only.
+    """
+    folder = f"{checkpoint.path.rstrip('/')}/"
+    named = str(error.filename) if error.filename is not None else str(error).partition("'")[2]
+    return isinstance(checkpoint.filesystem, LocalFileSystem) and named.startswith(folder)
 
 
 def _is_missing(checkpoint: Checkpoint) -> bool:
