@@ -227,6 +227,16 @@ WRONG = [
         FailureKind.CANNOT_START,
         "read_data.py has no function 'mak'; it has: leave_early, make,",
     ),
+    (
+        {"entrypoint": "read_data:make_and_exit"},
+        FailureKind.USER_ERROR,
+        "os._exit(3) was called; return, or raise an exception, instead (dataset function read_data:make_and_exit, ",
+    ),
+    (
+        {"entrypoint": "read_data:make_with_a_bad_task"},
+        FailureKind.USER_ERROR,
+        "ValueError: no column 'y' (a task of Ray Data, read_data.py:",
+    ),
     ({"entrypoint": "read_data:make_a_list"}, FailureKind.CANNOT_START, "make_a_list returned list; it must return"),
 ]
 

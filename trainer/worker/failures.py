@@ -34,6 +34,15 @@ MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)",
 DATASET_PROCESS = re.compile(r"^\s*class_name: (DatasetServer|SplitCoordinator)$", re.MULTILINE)
 """With this line Ray reports the death of an actor that hands out a trial's datasets: Paceline's, or Ray Data's."""
 
+DATA_TASK_FAILED = re.compile(
+    r"\n\nThe above exception was the direct cause of the following exception:\n\n.*\n(?: .*\n)*"
+    r"ray\.(data\.)?exceptions\.\w*UserCodeException: "
+)
+"""What follows, in Ray's text, the error of a function that Ray Data has called in a task, such as in `map_batches`."""
+
+TASK_FRAME = re.compile(r'^  File "(.*)", line (\d+), in .*\n(?:    .*\n)*(\S.*)?', re.MULTILINE)
+"""A frame in Ray's text; after the last one, the error."""
+
 MISSING_MODULE = re.compile(r"No module named '(\w+)")
 
 KILLED_DATA_LOADER = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal: Killed|exited unexpectedly)")
@@ -175,10 +184,25 @@ def headline(error: BaseException) -> str:
         return str(error)
     if isinstance(error, SystemExit):
         return f"sys.exit({error.code!r}) was called; return, or raise an exception, instead"
+    if (of_task := _headline_of_data_task(error)) is not None:
+        return of_task
     while isinstance(cause := vars(error).get("cause"), BaseException):
         error = cause  # Ray wraps what a worker raised
     first_line = next(iter(_text_of(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
+
+
+def _headline_of_data_task(error: BaseException) -> str | None:
+    """That of the error in a task of Ray Data, and where it was raised, which Ray tells in its text only."""
+    if not type(error).__module__.startswith("ray."):
+        return None
+    text = _text_of(error)
+    failed = DATA_TASK_FAILED.search(text)
+    frames = TASK_FRAME.findall(text[: failed.start()]) if failed is not None else []
+    if not frames or not (raised := frames[-1][2]):
+        return None
+    file, line, _ = next((one for one in reversed(frames) if "/site-packages/" not in one[0]), frames[-1])
+    return f"{raised} (a task of Ray Data, {PurePath(file).name}:{line})"
 
 
 def _text_of(error: BaseException) -> str:

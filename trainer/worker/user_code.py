@@ -8,12 +8,13 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 
@@ -128,6 +129,26 @@ def refusing_shutdown() -> Iterator[None]:
         yield
     finally:
         ray.shutdown = shutdown
+
+
+@contextlib.contextmanager
+def refusing_exit() -> Iterator[None]:
+    """Have `os._exit()` raise in this thread: a process that ends counts as lost, and nobody would know why.
+
+    A child that the thread forks ends as usual.
+    """
+    exit_, own = os._exit, (os.getpid(), threading.get_ident())
+
+    def refuse(status: int) -> NoReturn:
+        if (os.getpid(), threading.get_ident()) == own:
+            raise RuntimeError(f"os._exit({status}) was called; return, or raise an exception, instead")
+        exit_(status)
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        os._exit = exit_
 
 
 def call(function: Callable[..., Any], config: dict[str, Any]) -> Any:

@@ -86,3 +86,20 @@ def make_badly(config: dict[str, Any]) -> Any:
 
 def make_a_list(config: dict[str, Any]) -> Any:
     return [1]
+
+
+def make_and_exit(config: dict[str, Any]) -> Any:
+    child = os.fork()
+    if child == 0:
+        os._exit(4)
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 1)
+
+
+def make_with_a_bad_task(config: dict[str, Any]) -> Any:
+    def cast(batch: Any) -> Any:
+        try:
+            return {"x": batch["y"]}
+        except KeyError as error:
+            raise ValueError(f"no column {error}\nof this name") from error
+
+    return {"train": ray.data.range(4).map_batches(cast)}

@@ -1,6 +1,7 @@
 """The user's package in a worker: unpacked, imported, and asked for its training function."""
 
 import io
+import os
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from trainer.worker.user_code import BadEntrypoint, call, find_function, refusing_shutdown, unpack
+from trainer.worker.user_code import BadEntrypoint, call, find_function, refusing_exit, refusing_shutdown, unpack
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +105,13 @@ def test_a_function_that_would_cut_its_worker_off_from_ray_is_told_so() -> None:
     with pytest.raises(RuntimeError, match=r"must not call ray\.shutdown\(\)"), refusing_shutdown():
         ray.shutdown()
     assert ray.shutdown is shutdown
+
+
+def test_a_function_that_would_end_its_process_is_told_so() -> None:
+    exit_ = os._exit
+    with pytest.raises(RuntimeError, match=r"os\._exit\(3\) was called"), refusing_exit():
+        os._exit(3)
+    assert os._exit is exit_
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from trainer.worker.failures import (
     user_traceback,
 )
 from trainer.worker.namesakes import is_inside
-from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function
+from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, refusing_exit
 
 Answer = tuple[Any, dict[str, Any] | None]
 """A value, or else the fields of a `Failure`: an exception of our own class could not be read in another process."""
@@ -111,7 +111,8 @@ def _made_by(entrypoint: str, config: dict[str, Any], folder: Path | None) -> di
     try:
         function = find_function(entrypoint, folder)
         kind = USER_ERROR
-        made = call(function, config)
+        with refusing_exit():
+            made = call(function, config)
     except BaseException as error:  # sys.exit() and worse are failures of the user's code
         kind = CANNOT_START if isinstance(error, BadEntrypoint) else kind
         location = user_location(error, str(folder) if folder else None)
