@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,6 +91,17 @@ def test_what_it_does_not_know_is_left_to_rays_program(
     program, (interpreter, script, *passed), _ = outcome(monkeypatch, arguments)
     assert (program, interpreter, passed) == (sys.executable, sys.executable, arguments)
     assert "RuntimeEnvContext" in Path(script).read_text()
+
+
+def test_a_worker_starts_with_a_path_that_has_no_programs(tmp_path: Path) -> None:
+    """The command for the Python of the node uses some, as this one."""
+    worker, python, path = tmp_path / "worker.py", tmp_path / "python", f"{tmp_path}/it's nowhere"
+    worker.write_text("import os; print(os.environ['PATH'])")
+    python.write_text(sys.executable)
+    context = {"env_vars": {"PATH": path}, "py_executable": f'"$(cat {python})" -IS'}
+    program = [sys.executable, setup_worker.__file__, str(worker), *options(context)]
+    started = subprocess.run(program, check=True, capture_output=True, text=True)
+    assert started.stdout.strip() == path
 
 
 @pytest.mark.usefixtures("ray_address")

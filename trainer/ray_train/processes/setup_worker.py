@@ -29,10 +29,17 @@ def main(arguments: list[str]) -> NoReturn:
     has_references = any("$" in value for value in variables.values())  # to other variables
     if sys.platform != "linux" or options.language != "PYTHON" or context.keys() - KNOWN or has_references:
         os.execv(sys.executable, [sys.executable, rays_program(), *arguments])  # noqa: S606
-    os.environ |= variables
     # As in Ray's, `py_executable` is part of a command of the shell.
     command = ["exec", context.get("py_executable", sys.executable), *map(shlex.quote, worker)]
+    if "PATH" in variables and not has_shell(variables["PATH"]):  # Ray's program fails, and nobody knows why
+        command = [f"PATH={shlex.quote(variables.pop('PATH'))}", *command]
+    os.environ |= variables
     os.execvp("bash", ["bash", "-c", " ".join(command)])  # noqa: S606, S607
+
+
+def has_shell(path: str) -> bool:
+    """Whether the shell is found with this PATH."""
+    return any(os.access(Path(folder, "bash"), os.X_OK) for folder in os.get_exec_path({"PATH": path}))
 
 
 def rays_program() -> str:
