@@ -74,6 +74,16 @@ def test_a_name_that_no_checkpoint_can_have_is_the_users_error(
     assert saved_by(service, trial) == []
 
 
+def test_a_file_whose_name_is_not_utf_8_is_named(service: FakeService, add: Add, saves: dict[str, Any]) -> None:
+    spec = {**saves, "entrypoint": "train:save_badly_named", "reuse_workers": False}
+    trial = add(trainer=spec)
+    error = service.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert "the checkpoint's file b'caf\\xe9' cannot be saved: its name is not UTF-8" in error.message
+    assert len(saved_by(service, trial)) == 1
+
+
 def test_the_checkpoint_that_an_attempt_has_resumed_from_stays_until_its_end(
     service: FakeService, add: Add, saves: dict[str, Any]
 ) -> None:

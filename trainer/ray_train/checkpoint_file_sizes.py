@@ -3,6 +3,7 @@
 It runs in the worker process and travels there by value.
 """
 
+import os
 from pathlib import Path
 
 from pyarrow.fs import LocalFileSystem
@@ -10,6 +11,16 @@ from ray.train import Checkpoint
 
 FileSizes = dict[str, int]
 """The bytes of each file, by its path within the checkpoint."""
+
+
+def check_names(files: FileSizes | None) -> None:
+    """Raise ValueError for a name that pyarrow, which saves the files, cannot read. Its own error would not name it."""
+    for name in files or ():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            message = f"the checkpoint's file {os.fsencode(name)!r} cannot be saved: its name is not UTF-8; rename it"
+            raise ValueError(message) from None
 
 
 def file_sizes(checkpoint: Checkpoint | None) -> FileSizes | None:

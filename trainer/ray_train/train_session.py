@@ -34,7 +34,7 @@ from ray.train.v2._internal.execution.train_fn_utils import (
 from ray.train.v2._internal.logging import patch_print
 
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
-from trainer.ray_train.checkpoint_file_sizes import FileSizes, file_sizes
+from trainer.ray_train.checkpoint_file_sizes import FileSizes, check_names, file_sizes
 from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 from trainer.storable_values import metrics_for_ray
@@ -222,6 +222,8 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
         files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
+        if checkpoint_upload_mode != CheckpointUploadMode.NO_UPLOAD:
+            check_names(files)
         if checkpoint_dir_name:  # of all ranks rank 0's name counts, which may have no part of the checkpoint
             with self._hooks.during(CHECKPOINTING):
                 checkpoint_dir_name = self._hooks.unused_name(checkpoint_dir_name)

@@ -19,6 +19,14 @@ def save_and_fail(config: dict[str, Any]) -> None:
     raise ValueError("at the end")
 
 
+def save_badly_named(config: dict[str, Any]) -> None:
+    """Its second checkpoint has a file whose name is not UTF-8."""
+    save("first")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "caf\udce9").write_text("state")
+        ray.train.report({"text": "second"}, checkpoint=Checkpoint.from_directory(folder))
+
+
 def read_again(config: dict[str, Any]) -> None:
     """Reads the checkpoint that it has resumed from after it has saved newer ones, and they are known."""
     checkpoint = ray.train.get_checkpoint()
