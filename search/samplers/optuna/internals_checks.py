@@ -65,7 +65,11 @@ def gp_models_curves() -> None:
     from search.samplers.optuna.gp.curve_gp_sampler import CurveGpSampler  # noqa: PLC0415 - may fail, and is then caught
     from search.samplers.optuna.gp.curve_proposer import CurveProposer  # noqa: PLC0415 - only where it works
 
-    options: dict[str, Any] = {"n_startup_trials": 4, "deterministic_objective": False}
+    options: dict[str, Any] = {
+        "n_startup_trials": 4,
+        "deterministic_objective": False,
+        "warn_independent_sampling": False,
+    }
     problem = Problem(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}), ("minimize",), prunes=True)
 
     def proposals(best: float) -> list[float]:

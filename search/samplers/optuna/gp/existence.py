@@ -4,7 +4,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from optuna._gp.acqf import BaseAcquisitionFunc
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from search.samplers.optuna.gp.absent_values import absent_value
@@ -27,17 +26,6 @@ class Existence:
     index: int
     absent: float
     parents: Sequence[tuple[int, Places]]
-
-
-class OfExisting(BaseAcquisitionFunc):
-    """An acquisition function of the parameters that exist: at each point, the others have their absent values."""
-
-    def __init__(self, of_all: BaseAcquisitionFunc, existences: Sequence[Existence]) -> None:
-        super().__init__(of_all.length_scales, of_all.search_space)
-        self._of_all, self._existences = of_all, existences
-
-    def eval_acqf(self, x: torch.Tensor) -> torch.Tensor:
-        return self._of_all.eval_acqf(with_absent_values(x, self._existences))
 
 
 def with_absent_values(x: torch.Tensor, existences: Sequence[Existence]) -> torch.Tensor:

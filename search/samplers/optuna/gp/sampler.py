@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial
 from search.samplers.optuna.frozen_study import frozen_study
 from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
-from search.samplers.optuna.gp.existence import Existence, OfExisting, existences_of
+from search.samplers.optuna.gp.existence import Existence, existences_of, with_absent_values
 from search.samplers.optuna.gp.losses import Array, Flags, diverged
 from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_steps
 from search.samplers.optuna.gp.model_values import log_offset, with_model_values
@@ -82,7 +82,7 @@ class ContinuousGpSampler(optuna.samplers.GPSampler):
         self._existences = [] if self._space is None else existences_of(self._space, search_space)
 
     def _optimize_acqf(self, acqf: BaseAcquisitionFunc, best_params: Array | None) -> Array:
-        acqf = OfExisting(acqf, self._existences) if self._existences else acqf
+        acqf = _OfExisting(acqf, self._existences) if self._existences else acqf
         found: Array = super()._optimize_acqf(acqf, best_params)
         return self._steps.best_near(found, acqf.eval_acqf_no_grad)
 
@@ -268,6 +268,17 @@ class _Product(BaseAcquisitionFunc):
 
     def eval_acqf(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([one.eval_acqf(x) for one in self._factors]).sum(dim=0)
+
+
+class _OfExisting(BaseAcquisitionFunc):
+    """An acquisition function of the parameters that exist: at each point, the others have their absent values."""
+
+    def __init__(self, of_all: BaseAcquisitionFunc, existences: Sequence[Existence]) -> None:
+        super().__init__(of_all.length_scales, of_all.search_space)
+        self._of_all, self._existences = of_all, existences
+
+    def eval_acqf(self, x: torch.Tensor) -> torch.Tensor:
+        return self._of_all.eval_acqf(with_absent_values(x, self._existences))
 
 
 class _AtEnd(BaseAcquisitionFunc):

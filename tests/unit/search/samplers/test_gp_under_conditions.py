@@ -1,5 +1,6 @@
 """The Gaussian process learns about parameters that exist under conditions only."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from optuna._gp.search_space import SearchSpace
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
 from search.problem import Observation, Problem
@@ -15,7 +16,7 @@ from search.samplers import SamplerSpec
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 from search.samplers.optuna.gp.absent_values import AbsentValues
 from search.samplers.optuna.gp.existence import existences_of, with_absent_values
-from search.samplers.optuna.gp.model_space import without_steps
+from search.samplers.optuna.gp.model_space import place_of
 from search.space.space import Params, Space
 from search.study import Study, StudyView
 from tests.conftest import examples
@@ -68,6 +69,16 @@ def frozen(space: Space, params: Params) -> FrozenTrial:
     return frozen_trial_of(Problem(space, ("minimize",)), observation, distributions_of(space))
 
 
+def places(trial: FrozenTrial, distributions: Mapping[str, BaseDistribution]) -> list[float]:
+    """The point of the model's space."""
+    return [
+        place_of(one, trial.params[name])
+        if isinstance(one, FloatDistribution | IntDistribution)
+        else one.to_internal_repr(trial.params[name])
+        for name, one in distributions.items()
+    ]
+
+
 @given(data=st.data())
 @examples(60)
 def test_the_model_sees_of_a_point_what_it_sees_of_the_trial_that_is_made_of_it(
@@ -80,9 +91,7 @@ def test_the_model_sees_of_a_point_what_it_sees_of_the_trial_that_is_made_of_it(
     flat = Space.model_construct({name: one.model_copy(update={"when": {}}) for name, one in space.root.items()})
     everything = data.draw(draws.configurations(flat))
     existing = {name: everything[name] for name in space.active(everything)}
-    model_space = SearchSpace(without_steps(distributions))
     [trial] = AbsentValues(space).added_to([frozen(space, existing)])
-    seen = model_space.get_normalized_params([trial])
-    point = torch.from_numpy(model_space.get_normalized_params([frozen(flat, everything)]))
+    point = torch.tensor([places(frozen(flat, everything), distributions)], dtype=torch.float64)
     found = with_absent_values(point, existences_of(space, distributions))
-    assert found.numpy() == pytest.approx(seen, abs=1e-9)
+    assert found[0].tolist() == pytest.approx(places(trial, distributions), abs=1e-9)
