@@ -8,12 +8,13 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.processes import is_alive
 from tests.trainer.conftest import until
-from trainer.worker.commands.command_process import CommandProcess, end_of
+from trainer.worker.commands.command_process import KEEPER, CommandProcess, end_of
 
 SECONDS = 120
 
@@ -83,6 +84,41 @@ def test_a_command_that_ignores_the_stop_is_killed_with_its_family(
         process.stop(0.1)
         assert not all_gone(family)
     until(lambda: all_gone(family), "the family is gone")
+
+
+class Waiting(CommandProcess):
+    """One that does not end by itself. It notes how long `stop` waits for it, and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__(["sleep", "1000"], os.environ, captures=False)
+        self.waits: list[float | None] = []
+
+    def wait(self, seconds: float | None = None) -> int:
+        self.waits.append(seconds)
+        raise subprocess.TimeoutExpired("sleep", seconds or 0)
+
+
+@pytest.mark.parametrize(
+    ("grace", "knows", "waits"), [(30, True, [10, 20]), (8, True, [4, 4]), (8, False, [0, 8]), (1, True, [0.5, 0.5])]
+)
+def test_a_command_gets_sigterm_within_its_grace_period(grace: float, knows: bool, waits: list[float]) -> None:
+    """The waits before the SIGTERM and after it."""
+    process = Waiting()
+    process.stop(grace, knows=knows)
+    process.close()
+    assert process.waits == waits
+
+
+def test_the_keeper_kills_on_when_a_process_has_just_ended() -> None:
+    """The command, which another thread reaps, between the list of the children and the kill."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    functions: dict[str, Any] = {}
+    exec(KEEPER.partition("if keeper")[0], functions)  # noqa: S102 - its program is text
+    found = iter([[ended.pid], []])
+    functions["children"] = lambda: next(found)
+    functions["kill_all"]()
+    assert list(found) == []
 
 
 def test_what_the_command_leaves_running_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

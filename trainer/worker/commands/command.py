@@ -39,8 +39,6 @@ MAX_WAITING_REPORTS = 100
 """A command that reports faster than the service answers has to wait, as a training function does."""
 KEEP_ALIVE_SECONDS = 30.0
 """Ray warns of a broadcast for which ranks wait longer than a minute."""
-LEAVE_SECONDS = 10.0
-"""How long a command that was answered `stop` may take to end itself, before it gets SIGTERM."""
 SIGKILL = -9
 
 REPORT, SAVE, WAIT, END = "report", "save", "wait", "end"
@@ -261,8 +259,7 @@ class _Rank:
             ray.train.report(report.metrics, checkpoint=checkpoint)
         except StopTraining:
             _answer(report, "stop")
-            grace = self._command.stop_grace_seconds
-            self._process.stop(grace, LEAVE_SECONDS if report.decision is not None else 0)
+            self._process.stop(self._command.stop_grace_seconds, knows=report.decision is not None)
             raise
         except BaseException:
             _answer(report, "stop")

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+LEAVE_SECONDS = 10.0
+"""How long a command that was answered `stop` may take to end itself, before it gets SIGTERM."""
+
 KEEPER = """
 import ctypes, os, signal, subprocess, sys, threading, time
 
@@ -36,7 +39,10 @@ def children():
 def kill_all():
     while pids := list(children()):
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         time.sleep(0.005)
 
 def obey(lifeline, command):
@@ -96,15 +102,19 @@ class CommandProcess:
         """Return the exit code, or the negative number of the signal that ended it. Raises TimeoutExpired."""
         return self._process.wait(seconds)
 
-    def stop(self, grace_seconds: float, leave_seconds: float = 0) -> None:
-        """End it by SIGTERM after `leave_seconds`, in which it may end itself; kill it after `grace_seconds`."""
+    def stop(self, grace_seconds: float, *, knows: bool = False) -> None:
+        """End it by SIGTERM, and return after `grace_seconds` at the latest; `close` kills it then.
+
+        A command that `knows` that it is to stop may end itself first, in up to half of the time.
+        """
+        leave_seconds = min(LEAVE_SECONDS, grace_seconds / 2) if knows else 0
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(leave_seconds)
             return
         with contextlib.suppress(BrokenPipeError):  # it has just ended
             os.write(self._lifeline, b"t")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.wait(grace_seconds)
+            self.wait(grace_seconds - leave_seconds)
 
     def close(self) -> None:
         """Kill what is left of it."""
