@@ -176,6 +176,45 @@ def test_a_stop_is_a_sigterm(service: FakeService, add_command: AddCommand, reco
     assert record.read_text() == "saved\n"
 
 
+def test_a_command_that_reports_without_a_pause_can_leave(
+    service: FakeService, add_command: AddCommand, record: Path
+) -> None:
+    """What it reports after the order to stop does not hold it up."""
+    service.decide = stop_at_second
+    program = f"""
+import signal
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+while not ended:
+    print("step=1 loss=1")
+open({str(record)!r}, "w").write("left")
+"""
+    trial = add_command(
+        f"exec {shlex.quote(sys.executable)} -c {shlex.quote(program)}", stop_grace_seconds=10 * PATIENCE_SECONDS
+    )
+    assert service.finished(trial).outcome == Outcome.STOPPED
+    assert len(service.reports[trial]) == 2
+    assert record.read_text() == "left"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("way", ["output", "call"])
+def test_a_checkpoint_directory_that_cannot_be_saved_fails_the_trial_and_hangs_no_call(
+    service: FakeService, add_command: AddCommand, way: str, workers: int
+) -> None:
+    report = {"output": "echo step=$n loss=1", "call": CALL}[way]
+    script = f"""
+[ $RANK = 0 ] || exec sleep 1000
+n=1; {report}; until mkdir "$PACELINE_CHECKPOINT_DIR/saved"; do :; done
+ln -s loop "$PACELINE_CHECKPOINT_DIR/saved/loop"; n=2; {report}; exec sleep 1000
+"""
+    error = service.finished(add_command(script, workers=workers)).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert error.message.startswith("the command's checkpoint directory cannot be saved: [Errno 40] ")
+    assert "/saved/loop" in error.message
+
+
 def test_the_checkpoint_directory_is_saved_with_each_report_and_restored(
     service: FakeService, add_command: AddCommand, tmp_path: Path
 ) -> None:

@@ -89,6 +89,14 @@ class CommandFailed(RuntimeError):
     """the end of what it has written, with secrets"""
 
 
+class BadCommandFile(RuntimeError):
+    """A file or folder of a command's own making cannot be read or saved."""
+
+
+class NodeDiskFailed(RuntimeError):
+    """The disk of the node on which a command runs is full, or fails."""
+
+
 class DatasetNotMade(Exception):
     """`ray.train.get_dataset_shard()` has no dataset to return; `failure` says why, and what to change."""
 
@@ -171,7 +179,11 @@ def _advice_on_missing_module(error: BaseException, folder: str | None) -> str |
 def kind_of(error: BaseException, *, is_importing: bool) -> str:
     """What an exception of a function of the user's means. `is_importing`: the function was not found yet."""
     # A storage or a node that is away for a while is not the user's error.
-    if is_from_restarted_head(error) or has_lost_connection(error) or isinstance(error, NotRead | NotSaved):
+    if (
+        is_from_restarted_head(error)
+        or has_lost_connection(error)
+        or isinstance(error, NodeDiskFailed | NotRead | NotSaved)
+    ):
         return LOST
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
@@ -180,7 +192,7 @@ def kind_of(error: BaseException, *, is_importing: bool) -> str:
 
 def headline(error: BaseException) -> str:
     """The exception in one line."""
-    if isinstance(error, BadEntrypoint | CommandFailed | DatasetNotMade):
+    if isinstance(error, BadCommandFile | BadEntrypoint | CommandFailed | DatasetNotMade | NodeDiskFailed):
         return str(error)
     if isinstance(error, SystemExit):
         return f"sys.exit({error.code!r}) was called; return, or raise an exception, instead"

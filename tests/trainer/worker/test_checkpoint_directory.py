@@ -1,7 +1,9 @@
 """The checkpoint directory of a command, which continues to write while it is saved."""
 
+import errno
 import os
 import shutil
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from tests.trainer.conftest import set_constant
 from trainer.worker.commands.snapshot import Later, Line, Snapshot, Unchanged
+from trainer.worker.failures import BadCommandFile, NodeDiskFailed, describe
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
@@ -129,3 +132,65 @@ def test_a_snapshot_shows_that_the_command_has_written_into_its_file(saving: Sav
     assert snapshot.is_intact()
     (saving.directory.path / "state").write_text("y")
     assert not snapshot.is_intact()
+
+
+def test_folders_that_are_links_are_saved_with_their_files(tmp_path: Path) -> None:
+    from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
+
+    saved, elsewhere = tmp_path / "saved", tmp_path / "elsewhere"
+    (saved / "real-1" / "shards").mkdir(parents=True)
+    elsewhere.mkdir()
+    directory = CheckpointDirectory(saved)
+    (saved / "real-1" / "shards" / "0").write_text("weights")
+    (elsewhere / "vocabulary").write_text("words")
+    (saved / "latest").symlink_to("real-1")
+    (saved / "tokenizer").symlink_to(elsewhere)
+    (saved / "nothing").symlink_to("none")
+    with directory.changed() as checkpoint:
+        assert checkpoint is not None
+        root = Path(checkpoint.path)
+        found = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+        assert not any(path.is_symlink() for path in root.rglob("*"))
+    assert found == {
+        "real-1/shards/0": "weights",
+        "latest/shards/0": "weights",
+        "tokenizer/vocabulary": "words",
+    }
+
+
+@pytest.mark.parametrize(("link", "target"), [("loop", "loop"), ("itself", "."), ("deep/above", "..")])
+def test_a_link_without_end_is_an_error_of_the_users_that_names_it(tmp_path: Path, link: str, target: str) -> None:
+    from trainer.worker.commands.checkpoint_directory import CheckpointDirectory  # noqa: PLC0415 - heavy
+
+    directory = CheckpointDirectory(tmp_path)
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(target)
+    with pytest.raises(BadCommandFile, match=f"the command's checkpoint directory cannot be saved: .*{link}") as raised:
+        directory.take(Line(5, is_certain=True, is_quiet=lambda: True))
+    failure = describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None)
+    assert failure.kind == "user_error"
+    assert failure.message.startswith("the command's checkpoint directory cannot be saved: [Errno 40] ")
+
+
+@pytest.mark.parametrize("full", ["folder", "file"])
+def test_a_full_disk_of_the_node_is_not_the_users_error(
+    saving: Saving, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    """It may have no room for a folder or, where it has no links either, for a copy."""
+
+    def no_room(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "state")
+
+    if full == "folder":
+        monkeypatch.setattr(tempfile, "mkdtemp", no_room)
+    else:
+        monkeypatch.setattr(os, "link", no_room)
+        monkeypatch.setattr(shutil, "copy2", no_room)
+    with pytest.raises(NodeDiskFailed) as raised:
+        saving.take(4)
+    failure = describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None)
+    assert failure.kind == "lost"
+    assert failure.message.startswith(
+        "the command's checkpoint directory cannot be saved: [Errno 28] No space left on device: 'state'; "
+        "the node's temporary directory must have room and work (rank 0 of 1"
+    )

@@ -22,11 +22,16 @@ from trainer.worker.commands.command_metrics import (
 )
 from trainer.worker.commands.command_process import open_fifo
 from trainer.worker.commands.line_search import MAX_LINE_BYTES, metrics_in
+from trainer.worker.failures import BadCommandFile
 
 LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
 EPOCH = re.compile(r"epoch (?P<epoch>\d+)")
 SECONDS = 120
 PAIRS = re.compile(r"(?P<name>\w+)=(?P<value>\S+)")
+
+
+def unexpected(error: Exception) -> None:
+    raise error
 
 
 @contextmanager
@@ -65,7 +70,7 @@ def test_of_a_line_that_a_progress_bar_rewrites_the_last_state_counts() -> None:
     found: list[CommandReport] = []
     output = "".join(f"\repoch 1: {batch}/3 loss={9 - batch}" for batch in range(1, 4)) + "\rsaved\nloss=5 acc=1\r\n"
     with written_to_a_fifo(output.encode()) as stream:
-        reader = StdoutReader(stream, [EPOCH, LOSS], found.append, pytest.fail)
+        reader = StdoutReader(stream, [EPOCH, LOSS], found.append, pytest.fail, unexpected)
         reader.start()
         reader.finish()
     assert [one.metrics for one in found] == [{"epoch": 1, "loss": 6}, {"loss": 5, "acc": 1}]
@@ -74,7 +79,7 @@ def test_of_a_line_that_a_progress_bar_rewrites_the_last_state_counts() -> None:
 def test_the_output_is_passed_on_and_read(capfd: pytest.CaptureFixture[str]) -> None:
     found: list[CommandReport] = []
     with written_to_a_fifo(b"start\nloss=1\r\nloss=2\nloss=3") as stream:
-        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail, unexpected)
         reader.start()
         reader.finish()
     assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}, {"loss": 3}]
@@ -88,7 +93,7 @@ def reading(
     """Yield what writes output that is being read."""
     descriptor, writing = open_fifo()
     with open(descriptor, "rb", buffering=0) as stream:  # noqa: PTH123 - a descriptor
-        reader = StdoutReader(stream, patterns, found.append, warned.append)
+        reader = StdoutReader(stream, patterns, found.append, warned.append, unexpected)
         reader.start()
         try:
             yield lambda text: write_all(writing, text.encode())
@@ -164,7 +169,7 @@ def test_a_state_that_is_too_long_does_not_hide_the_others_of_its_line() -> None
 def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -> None:
     path, found, warned = tmp_path / "metrics.jsonl", list[CommandReport](), list[str]()
     path.write_text('{"loss": 9}\n')  # of an earlier attempt
-    reader = JsonLinesReader(path, found.append, warned.append)
+    reader = JsonLinesReader(path, found.append, warned.append, unexpected)
     reader.start()
     with path.open("a") as file:
         file.write('{"loss": 1}\n\n[2]\n{"loss"')
@@ -178,7 +183,7 @@ def test_a_file_is_followed_from_where_it_was_to_its_last_line(tmp_path: Path) -
 
 def test_a_line_without_end_in_a_file_is_left_out_before_it_ends(tmp_path: Path) -> None:
     path, found, warned = tmp_path / "metrics.jsonl", list[CommandReport](), list[str]()
-    reader = JsonLinesReader(path, found.append, warned.append)
+    reader = JsonLinesReader(path, found.append, warned.append, unexpected)
     reader.start()
     half = "x" * MAX_JSON_LINE_BYTES
     with path.open("a") as file:
@@ -194,7 +199,7 @@ def test_a_line_without_end_in_a_file_is_left_out_before_it_ends(tmp_path: Path)
 def test_a_file_that_the_command_begins_anew_is_read_from_its_start_without_its_own_lines(tmp_path: Path) -> None:
     path, found = tmp_path / "metrics.jsonl", list[CommandReport]()
     path.write_text('{"loss": 9}\n' * 3)  # from the package, or of an earlier attempt
-    reader = JsonLinesReader(path, found.append, lambda _: None)
+    reader = JsonLinesReader(path, found.append, lambda _: None, unexpected)
     reader.start()
     lines = [f'{{"loss": {number}}}\n' for number in range(9)]
     path.write_text(lines[0])
@@ -207,7 +212,7 @@ def test_a_file_that_the_command_begins_anew_is_read_from_its_start_without_its_
 def test_lines_that_the_command_writes_before_the_file_is_followed_are_read(tmp_path: Path) -> None:
     path, found = tmp_path / "metrics.jsonl", list[CommandReport]()
     path.write_text('{"loss": 9}\n')  # of an earlier attempt
-    reader = JsonLinesReader(path, found.append, lambda _: None)
+    reader = JsonLinesReader(path, found.append, lambda _: None, unexpected)
     with path.open("a") as file:
         file.write('{"loss": 1}\n')
     reader.start()
@@ -216,9 +221,91 @@ def test_lines_that_the_command_writes_before_the_file_is_followed_are_read(tmp_
 
 
 def test_a_file_that_is_never_written_is_no_error(tmp_path: Path) -> None:
-    reader = JsonLinesReader(tmp_path / "metrics.jsonl", lambda _: None, lambda _: None)
+    reader = JsonLinesReader(tmp_path / "metrics.jsonl", lambda _: None, lambda _: None, unexpected)
     reader.start()
     reader.finish()
+
+
+def test_of_a_file_little_is_read_ahead_of_the_reports(tmp_path: Path) -> None:
+    """A command may write faster than its reports are handed over, and never end."""
+    path, peaks = tmp_path / "metrics.jsonl", list[int]()
+
+    def put(_: CommandReport) -> None:
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        reader.abandon()
+
+    reader = JsonLinesReader(path, put, pytest.fail, unexpected)
+    path.write_text('{"loss": 1}\n' * 2 + ("\n" * 99 + '{"loss": 1, "note": "' + "x" * 900 + '"}\n') * 20_000)
+    tracemalloc.start()
+    try:
+        reader.start()
+        until(lambda: peaks, "the first report")
+        reader.finish()
+    finally:
+        tracemalloc.stop()
+    assert peaks[0] < 5_000_000
+
+
+def test_a_file_that_is_abandoned_is_read_no_further(tmp_path: Path) -> None:
+    path, found = tmp_path / "metrics.jsonl", list[CommandReport]()
+    reader = JsonLinesReader(path, found.append, pytest.fail, unexpected)
+    path.write_text('{"loss": 1}\n')
+    reader.abandon()
+    reader.start()
+    reader.finish()
+    assert found == []
+
+
+def test_a_line_of_a_file_that_is_nested_too_deeply_is_left_out(tmp_path: Path) -> None:
+    path, found, warned = tmp_path / "metrics.jsonl", list[CommandReport](), list[str]()
+    reader = JsonLinesReader(path, found.append, warned.append, unexpected)
+    path.write_text('{"loss": 1}\n' + "[" * 100_000 + '\n{"loss": 2}\n')
+    reader.start()
+    reader.finish()
+    assert [one.metrics for one in found] == [{"loss": 1}, {"loss": 2}]
+    assert warned == ["metrics.jsonl: a line is not a JSON object and is left out: " + "[" * 200]
+
+
+def test_a_metrics_file_that_is_a_directory_for_a_moment_is_read_later(tmp_path: Path) -> None:
+    path, found, warned = tmp_path / "metrics.jsonl", list[CommandReport](), list[str]()
+    reader = JsonLinesReader(path, found.append, warned.append, unexpected)
+    path.mkdir()
+    reader.start()
+    until(lambda: warned, "the warning")
+    path.rmdir()
+    path.write_text('{"loss": 1}\n')
+    reader.finish()
+    assert [one.metrics for one in found] == [{"loss": 1}]
+    assert warned == [f"metrics.jsonl cannot be opened yet: [Errno 21] Is a directory: '{path}'"]
+
+
+def test_a_metrics_file_that_cannot_be_read_at_the_end_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path, errors = tmp_path / "metrics.jsonl", list[Exception]()
+    path.mkdir()
+    reader = JsonLinesReader(path, lambda _: None, lambda _: None, errors.append)
+    reader.start()
+    reader.finish()
+    assert [type(one) for one in errors] == [BadCommandFile]
+    assert str(errors[0]) == f"the command's metrics file cannot be read: [Errno 21] Is a directory: '{path}'"
+
+
+@pytest.mark.parametrize("kind", ["output", "file"])
+def test_an_error_in_handing_over_a_report_is_not_lost(tmp_path: Path, kind: str) -> None:
+    errors, error = list[Exception](), BadCommandFile("no room for the state")
+
+    def put(_: CommandReport) -> None:
+        raise error
+
+    with written_to_a_fifo(b"loss=1\n") as stream:
+        path = tmp_path / "metrics.jsonl"
+        readers: dict[str, StdoutReader | JsonLinesReader] = {
+            "output": StdoutReader(stream, [LOSS], put, pytest.fail, errors.append),
+            "file": JsonLinesReader(path, put, pytest.fail, errors.append),
+        }
+        path.write_text('{"loss": 1}\n')
+        readers[kind].start()
+        readers[kind].finish()
+    assert errors == [error]
 
 
 @contextmanager
@@ -267,11 +354,19 @@ def test_a_wrong_call_says_what_would_be_right(token: str | None, body: Any, sta
     assert says in answer.json()["detail"]
 
 
+def test_a_call_with_json_that_is_nested_too_deeply_says_so() -> None:
+    with serving(lambda _: pytest.fail("no report")) as server:
+        headers = {"Authorization": f"Bearer {server.token}"}
+        answer = httpx.post(server.url, content="[" * 100_000, headers=headers, timeout=SECONDS)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("maximum recursion depth exceeded while decoding a JSON array")
+
+
 def test_the_last_line_that_was_read_says_when_it_was_written(tmp_path: Path) -> None:
     """A state which the command saves after its line is later than the line, however late the line is read."""
     found, (reading, writing) = list[CommandReport](), open_fifo()
     with open(reading, "rb", buffering=0) as stream:  # noqa: PTH123 - a descriptor
-        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail, unexpected)
         reader.start()
         for loss in (1, 2):
             before = saved(tmp_path / "before")
@@ -288,7 +383,7 @@ def test_the_last_line_that_was_read_says_when_it_was_written(tmp_path: Path) ->
 def test_a_line_with_another_one_behind_it_gets_no_state() -> None:
     found = list[CommandReport]()
     with written_to_a_fifo(b"loss=1\nloss=2\nloss=3\n") as stream:
-        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail, unexpected)
         reader.start()
         reader.finish()
     assert [one.line is not None for one in found] == [False, False, True]
@@ -298,7 +393,7 @@ def test_a_line_whose_output_has_gone_on_before_it_was_read_gets_no_state() -> N
     """What follows it may have been written after the next state was saved."""
     found = list[CommandReport]()
     with written_to_a_fifo(b"loss=1\nsaved\n") as stream:
-        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail)
+        reader = StdoutReader(stream, [LOSS], found.append, pytest.fail, unexpected)
         reader.start()
         reader.finish()
     assert [one.line for one in found] == [None]
@@ -306,7 +401,7 @@ def test_a_line_whose_output_has_gone_on_before_it_was_read_gets_no_state() -> N
 
 def test_of_a_file_the_last_line_says_when_it_was_written(tmp_path: Path) -> None:
     path, found = tmp_path / "metrics.jsonl", list[CommandReport]()
-    reader = JsonLinesReader(path, found.append, lambda _: None)
+    reader = JsonLinesReader(path, found.append, lambda _: None, unexpected)
     path.write_text('{"loss": 1}\n{"loss": 2}\n')
     reader.start()
     reader.finish()

@@ -1,14 +1,13 @@
 """The directory in which a lone rank's command saves, and the states in it that its reports get."""
 
 import contextlib
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from ray.train import Checkpoint
 
-from trainer.worker.commands.links import link_files
+from trainer.worker.commands.links import link_files, remove_links
 from trainer.worker.commands.snapshot import Later, Line, Snapshot, Unchanged, belongs, files_in
 
 MAX_WAITING_SNAPSHOTS = 2
@@ -41,7 +40,7 @@ class CheckpointDirectory:
         try:
             yield Checkpoint.from_directory(str(links))
         finally:
-            shutil.rmtree(links.parent)
+            remove_links(links)
 
     def take(self, line: Line) -> Snapshot | Unchanged | Later:
         """Return the state that belongs to the line. The caller gives it back by `release`."""
@@ -54,7 +53,7 @@ class CheckpointDirectory:
                 return Later()
             links = link_files(self.path, state)
             if not belongs(links, line, self.path):
-                shutil.rmtree(links.parent)
+                remove_links(links)
                 return Later()
             self._saved = files_in(links)
             self._waiting[links] = size
@@ -63,7 +62,7 @@ class CheckpointDirectory:
     def release(self, snapshot: Snapshot) -> None:
         with self._lock:
             del self._waiting[snapshot.path]
-        shutil.rmtree(snapshot.path.parent)
+        remove_links(snapshot.path)
 
     def _has_no_room_for(self, size: int) -> bool:
         is_many = len(self._waiting) >= MAX_WAITING_SNAPSHOTS

@@ -6,7 +6,6 @@ was restored. The ranks tell each other what they have written and removed.
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import Any
 
 from ray.train import Checkpoint
 
-from trainer.worker.commands.links import link_files
-from trainer.worker.commands.snapshot import Later, Line, Snapshot, State, belongs, files_in
+from trainer.worker.commands.disk_errors import naming_disk_errors
+from trainer.worker.commands.links import link_files, remove_links
+from trainer.worker.commands.snapshot import NOT_SAVED, Later, Line, Snapshot, State, belongs, files_in
 
 AllGather = Callable[[Any], list[Any]]
 """Gets this rank's value, and returns those of all ranks in their order; none when the attempt is over."""
@@ -52,7 +52,7 @@ class CheckpointParts:
             is_found = line is None or self._is_saved(links) or belongs(links, line, self._path)
             yield Snapshot(links, line.at_ns if line else None) if is_found else Later()
         finally:
-            shutil.rmtree(links.parent)
+            remove_links(links)
 
     @contextlib.contextmanager
     def part(self, snapshot: Snapshot) -> Iterator[Checkpoint | None]:
@@ -103,6 +103,7 @@ def _paths(state: State) -> set[str]:
     return {str(path) for path, *_ in state}
 
 
+@naming_disk_errors(NOT_SAVED)
 def _moved(links: Path, paths: set[str]) -> Path:
     """Return a folder, beside that of the links, to which those of these files are moved."""
     folder = links.parent / "part"

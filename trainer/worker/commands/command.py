@@ -12,7 +12,6 @@ import re
 import shutil
 import sys
 import threading
-from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from trainer.worker.commands.checkpoint_parts import AllGather, CheckpointParts
 from trainer.worker.commands.command_metrics import CommandReport, JsonLinesReader, ReportServer, StdoutReader
 from trainer.worker.commands.command_output import CommandOutput
 from trainer.worker.commands.command_process import CommandProcess, end_of
+from trainer.worker.commands.inbox import Exited, Failed, Inbox, Message, Shared, answer
 from trainer.worker.commands.master_port import find_master_port
 from trainer.worker.commands.snapshot import Later, Snapshot
 from trainer.worker.failures import CommandFailed
@@ -35,8 +35,6 @@ from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import StopTraining
 from trainer.worker.user_code import BadEntrypoint
 
-MAX_WAITING_REPORTS = 100
-"""A command that reports faster than the service answers has to wait, as a training function does."""
 KEEP_ALIVE_SECONDS = 30.0
 """Ray warns of a broadcast for which ranks wait longer than a minute."""
 SIGKILL = -9
@@ -58,82 +56,16 @@ class Command:
     file: str | None = None
 
 
-@dataclass(frozen=True)
-class Exited:
-    """The rank's own process has ended, and all that it reported was handed over."""
-
-    code: int
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What rank 0 says that comes next."""
-
-    next: str
-
-
-Message = CommandReport | Exited | Shared
-
-
 def run_command(command: Command, directory: Path, all_gather: AllGather, config: dict[str, Any]) -> None:
     """Run this rank's part, whose command saves in `directory`. It begins with the checkpoint to resume from.
 
-    Raises StopTraining, CommandFailed, BadEntrypoint, and MemoryError for a kernel's kill.
+    Raises StopTraining, CommandFailed, BadEntrypoint, MemoryError for a kernel's kill, and what ends the readers of the
+    command's output: BadCommandFile and NodeDiskFailed for errors of the disk.
     """
     if (checkpoint := ray.train.get_checkpoint()) is not None:
         checkpoint.to_directory(str(directory))
     with _Rank(command, config, directory, all_gather) as rank:
         rank.run()
-
-
-class _Inbox:
-    """What the main thread has to do, from all other threads. After `close`, what comes is dropped.
-
-    Once it is full, what comes waits until half of it is done. So the readers of the command's output catch up with the
-    command, and see again which line a state belongs to.
-    """
-
-    def __init__(self) -> None:
-        self._messages: deque[Message] = deque()
-        self._changed = threading.Condition()
-        self._is_full = self._is_closed = False
-
-    def put(self, message: Message) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or not self._is_full)
-            if not self._is_closed:
-                self._messages.append(message)
-                self._is_full = len(self._messages) >= MAX_WAITING_REPORTS
-                self._changed.notify_all()
-                return
-        _answer(message, "stop")
-
-    def get(self, seconds: float | None = None) -> Message | None:
-        """None if nothing came in this time."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._messages, seconds):
-                return None
-            message = self._messages.popleft()
-            self._is_full = self._is_full and len(self._messages) > MAX_WAITING_REPORTS // 2
-            self._changed.notify_all()
-            return message
-
-    def has_report(self) -> bool:
-        with self._changed:
-            return any(isinstance(message, CommandReport) for message in self._messages)
-
-    def close(self) -> None:
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-            left, self._messages = self._messages, deque()
-        for message in left:
-            _answer(message, "stop")
-
-
-def _answer(message: Message, decision: str) -> None:
-    if isinstance(message, CommandReport) and message.decision is not None:
-        message.decision.set_result(decision)
 
 
 class _Rank:
@@ -145,7 +77,7 @@ class _Rank:
         self._rank, self._world_size = context.get_world_rank(), context.get_world_size()
         self._checkpoints = CheckpointDirectory(directory)
         self._parts = CheckpointParts(directory, self._rank, all_gather)
-        self._inbox = _Inbox()
+        self._inbox = Inbox()
         self._output = CommandOutput()
         self._saves_with_others = self._world_size > 1
         self._ended = False
@@ -164,16 +96,16 @@ class _Rank:
                 server.start()
                 cleanup.callback(server.finish)
                 env |= {"PACELINE_REPORT_URL": server.url, "PACELINE_LEASE": server.token}
-            file_readers = self._file_readers()  # before the command can write to the file
+            self._file_readers = self._readers_of_file()  # before the command can write to the file
             self._process = self._start(env)
-            readers: list[StdoutReader | JsonLinesReader] = [*self._stdout_readers(), *file_readers]
+            readers: list[StdoutReader | JsonLinesReader] = [*self._stdout_readers(), *self._file_readers]
             for reader in readers:
                 reader.start()
             watcher = threading.Thread(target=self._watch, args=(readers,), name="command-exit")
             watcher.start()
             cleanup.callback(watcher.join)
             cleanup.callback(self._process.close)
-            cleanup.callback(self._inbox.close)
+            cleanup.callback(self._drop_reports)
             self._cleanup = cleanup.pop_all()
         return self
 
@@ -183,6 +115,8 @@ class _Rank:
     def run(self) -> None:
         while True:
             message = self._next()
+            if isinstance(message, Failed):
+                raise message.error
             if isinstance(message, Exited):
                 self._check(message.code)
                 self._ended = True
@@ -221,10 +155,17 @@ class _Rank:
             broadcast_from_rank_zero(what)
 
     def _report_first(self, report: CommandReport) -> None:
-        """Report as rank 0."""
-        if self._saves_with_others:
-            self._report_with_others(report)
-            return
+        """Report as rank 0. A call of the command is answered, whatever happens."""
+        try:
+            if self._saves_with_others:
+                self._report_with_others(report)
+            else:
+                self._report_alone(report)
+        except BaseException:
+            answer(report, "stop")
+            raise
+
+    def _report_alone(self, report: CommandReport) -> None:
         with contextlib.ExitStack() as cleanup:
             self._report(report, self._checkpoint_of(report, cleanup))
 
@@ -258,17 +199,20 @@ class _Rank:
         try:
             ray.train.report(report.metrics, checkpoint=checkpoint)
         except StopTraining:
-            _answer(report, "stop")
+            answer(report, "stop")
+            self._drop_reports()  # else a command that reports on waits, and cannot leave
             self._process.stop(self._command.stop_grace_seconds, knows=report.decision is not None)
             raise
-        except BaseException:
-            _answer(report, "stop")
-            raise
-        _answer(report, "continue")
+        answer(report, "continue")
+
+    def _drop_reports(self) -> None:
+        self._inbox.close()
+        for reader in self._file_readers:
+            reader.abandon()
 
     def _put(self, report: CommandReport) -> None:
         """Gets what the command has written. A lone rank saves its state now, before the command saves the next one."""
-        if report.line is not None and not self._saves_with_others:
+        if report.line is not None and not self._saves_with_others and not self._inbox.is_closed:
             taken = self._checkpoints.take(report.line)
             report = replace(report, snapshot=taken if isinstance(taken, Snapshot) else None)
         self._inbox.put(report)
@@ -288,17 +232,20 @@ class _Rank:
             reader.finish()
         self._inbox.put(Exited(code))
 
-    def _file_readers(self) -> list[JsonLinesReader]:
+    def _fail(self, error: Exception) -> None:
+        self._inbox.put(Failed(error))
+
+    def _readers_of_file(self) -> list[JsonLinesReader]:
         if self._rank != 0 or self._command.file is None:
             return []
-        return [JsonLinesReader(Path(self._command.file), self._put, logger.warning)]
+        return [JsonLinesReader(Path(self._command.file), self._put, logger.warning, self._fail)]
 
     def _stdout_readers(self) -> list[StdoutReader]:
         """None where the output is not captured: on the other ranks, too."""
         if self._process.stdout is None:
             return []
         patterns = [re.compile(one) for one in self._command.stdout]
-        return [StdoutReader(self._process.stdout, patterns, self._put, logger.warning)]
+        return [StdoutReader(self._process.stdout, patterns, self._put, logger.warning, self._fail)]
 
     def _start(self, env: dict[str, str]) -> CommandProcess:
         program = self._command.argv[0]

@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
+from trainer.worker.commands.disk_errors import naming_disk_errors
 from trainer.worker.commands.line_search import LineSearch
 from trainer.worker.commands.snapshot import Line, Snapshot
 
@@ -43,6 +44,8 @@ class CommandReport:
 
 
 Put = Callable[[CommandReport], None]
+Fail = Callable[[Exception], None]
+"""Gets the error that ends a source: nothing that the command reports by it is read any more."""
 
 
 @dataclass
@@ -56,6 +59,7 @@ class StdoutReader:
     patterns: Sequence[re.Pattern[str]]
     put: Put
     warn: Callable[[str], None]
+    fail: Fail
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +67,7 @@ class StdoutReader:
         self._first_written_ns = self._written_ns()
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._read, name="command-stdout")
+        self._thread = _reading(self._read, self.fail, "command-stdout")
         self._thread.start()
 
     def finish(self) -> None:
@@ -115,6 +119,9 @@ class StdoutReader:
 MAX_JSON_LINE_BYTES = 1_000_000
 """Of the metrics file; of a longer line, or one that never ends, no more is held in memory."""
 
+BATCH_BYTES = 65_536
+"""Of the metrics file: so much is read before its reports are handed over, or one line."""
+
 KNOWN_BYTES = 100
 """Of the metrics file before the next line: so many show whether the file is the one that was read."""
 
@@ -131,7 +138,10 @@ class JsonLinesReader:
     path: Path
     put: Put
     warn: Callable[[str], None]
+    fail: Fail
     _ended: threading.Event = field(default_factory=threading.Event)
+    _is_abandoned: threading.Event = field(default_factory=threading.Event)
+    _has_warned: bool = False
     _thread: threading.Thread = field(init=False)
     _offset: int = 0
     _before: bytes = b""
@@ -140,13 +150,13 @@ class JsonLinesReader:
     _is_in_long_line: bool = False
 
     def __post_init__(self) -> None:
-        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError), self.path.open("rb") as file:
             self._offset = file.seek(0, os.SEEK_END)
             file.seek(max(0, self._offset - KNOWN_BYTES))
             self._before = file.read()
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._follow, name="command-metrics-file")
+        self._thread = _reading(self._follow, self.fail, "command-metrics-file")
         self._thread.start()
 
     def finish(self) -> None:
@@ -154,25 +164,53 @@ class JsonLinesReader:
         self._ended.set()
         self._thread.join()
 
+    def abandon(self) -> None:
+        """Read no further: no report counts any more."""
+        self._is_abandoned.set()
+
+    @naming_disk_errors("the command's metrics file cannot be read")
     def _follow(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
-            self._read_lines(is_last=False)
-        self._read_lines(is_last=True)
+            self._read_on(is_last=False)
+        self._read_on(is_last=True)
 
-    def _read_lines(self, *, is_last: bool) -> None:
-        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+    def _read_on(self, *, is_last: bool) -> None:
+        """Read to the end of the file, in batches: the command may write faster than its reports are handed over."""
+        while not self._is_abandoned.is_set() and (reports := self._next_batch(is_last=is_last)) is not None:
+            for report in reports:
+                self.put(report)
+
+    def _next_batch(self, *, is_last: bool) -> list[CommandReport] | None:
+        """Return the reports in the next lines; None if there are no such lines."""
+        if (opened := self._open(is_last=is_last)) is None:
+            return None
+        with opened as file:
             if not self._goes_on(file):
                 self._offset, self._before, self._number, self._is_in_long_line = 0, b"", 0, False
-            file.seek(self._offset)
+            start = file.seek(self._offset)
             found = [self._metrics_in(line) for line in self._new_lines(file, is_last=is_last)]
             reports = [CommandReport(metrics) for metrics in found if metrics is not None]
             if reports:
                 reports[-1] = replace(reports[-1], line=self._line(file, is_last=found[-1] is not None))
-            for report in reports:
-                self.put(report)
+            return reports if self._offset > start else None
+
+    def _open(self, *, is_last: bool) -> BinaryIO | None:
+        """None if it is not there, or cannot be opened yet."""
+        try:
+            return self.path.open("rb")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if is_last:
+                raise
+            if not self._has_warned:
+                self._has_warned = True
+                self.warn(f"{self.path.name} cannot be opened yet: {error}")
+            return None
 
     def _new_lines(self, file: BinaryIO, *, is_last: bool) -> Iterator[bytes]:
-        while line := file.readline(MAX_JSON_LINE_BYTES + 1):
+        end = self._offset + BATCH_BYTES
+        while self._offset < end and (line := file.readline(MAX_JSON_LINE_BYTES + 1)):
             has_end, is_rest = line.endswith(b"\n"), self._is_in_long_line
             is_long = is_rest or (len(line) > MAX_JSON_LINE_BYTES and not has_end)
             if not (has_end or is_long or is_last):
@@ -195,7 +233,9 @@ class JsonLinesReader:
 
     def _is_quiet(self) -> bool:
         time.sleep(QUIET_SECONDS)
-        return self.path.exists() and self.path.stat().st_size == self._offset
+        with contextlib.suppress(FileNotFoundError):
+            return self.path.stat().st_size == self._offset
+        return False
 
     def _goes_on(self, file: BinaryIO) -> bool:
         """Whether the file has what was read last where it was; else the command has begun it anew."""
@@ -215,13 +255,25 @@ class JsonLinesReader:
             return None
         try:
             metrics = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             metrics = None
         if isinstance(metrics, dict):
             return metrics
         shown = line[:200].decode(errors="replace")
         self.warn(f"{self.path.name}: a line is not a JSON object and is left out: {shown}")
         return None
+
+
+def _reading(read: Callable[[], None], fail: Fail, name: str) -> threading.Thread:
+    """Return the thread of a source, whose error is never lost."""
+
+    def run() -> None:
+        try:
+            read()
+        except Exception as error:  # noqa: BLE001 - the main thread raises it
+            fail(error)
+
+    return threading.Thread(target=run, name=name)
 
 
 class ReportServer(ThreadingHTTPServer):
@@ -255,7 +307,7 @@ class _ReportHandler(BaseHTTPRequestHandler):
             return
         try:
             metrics = self._metrics()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self._answer(422, {"detail": f'{error}; send {{"metrics": {{"loss": 0.5}}}}'})
             return
         decision: Future[str] = Future()

@@ -6,11 +6,13 @@ FIFO or the metrics file, the line.
 """
 
 import contextlib
-import os
+import errno
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from trainer.worker.commands.disk_errors import naming_disk_errors
 
 
 @dataclass(frozen=True)
@@ -48,19 +50,44 @@ class Later:
     """The command may have begun to save a later state, or too many snapshots wait: a later report gets the files."""
 
 
-State = set[tuple[Path, int, int]]
-"""The files' paths, relative to the directory, their sizes, and when they were written, in nanoseconds."""
+FileState = tuple[Path, int, int]
+"""A file's path, relative to the directory, its size, and when it was written, in nanoseconds."""
+
+State = set[FileState]
+
+GONE = (FileNotFoundError, NotADirectoryError)
+"""What is removed, or replaced by a file, while it is looked at; also a link to nothing."""
 
 
+NOT_SAVED = "the command's checkpoint directory cannot be saved"
+
+
+@naming_disk_errors(NOT_SAVED)
 def files_in(directory: Path) -> State:
-    found = set()
-    for folder, _, names in os.walk(directory):  # without an error for a folder that has just been removed
-        for path in (Path(folder, name) for name in names):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                if stat.S_ISREG(status.st_mode):
-                    found.add((path.relative_to(directory), status.st_size, status.st_mtime_ns))
-    return found
+    """Also those in folders that are links. What is removed meanwhile is left out."""
+    return set(_files_below(directory, Path(), frozenset()))
+
+
+def _files_below(directory: Path, folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[FileState]:
+    """`above`: the folders in which this one is, by device and inode."""
+    for name in _names_in(directory / folder):
+        path = folder / name
+        with contextlib.suppress(*GONE):
+            status = (directory / path).stat()
+            if stat.S_ISREG(status.st_mode):
+                yield path, status.st_size, status.st_mtime_ns
+            if stat.S_ISDIR(status.st_mode):
+                own = status.st_dev, status.st_ino
+                if own in above:
+                    raise OSError(errno.ELOOP, "A link to a folder that it is in", str(directory / path))
+                yield from _files_below(directory, path, above | {own})
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except GONE:
+        return []
 
 
 def belongs(links: Path, line: Line, directory: Path) -> bool:

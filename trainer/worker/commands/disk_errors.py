@@ -1,0 +1,45 @@
+"""Errors of the disk where a command saves and writes its metrics: whether they are the user's, or the node's."""
+
+import errno
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from trainer.worker.failures import BadCommandFile, NodeDiskFailed
+
+OF_THE_USER = frozenset(
+    {
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+    }
+)
+"""What a command causes by the files that it makes. Everything else, such as a full disk, another node may not have."""
+
+NODE_ADVICE = "the node's temporary directory must have room and work"
+
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def naming_disk_errors(what: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Have a function raise BadCommandFile or NodeDiskFailed in place of an OSError; `what` says what has failed."""
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def named(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            try:
+                return function(*args, **kwargs)
+            except OSError as error:
+                if error.errno in OF_THE_USER:
+                    raise BadCommandFile(f"{what}: {error}") from error
+                raise NodeDiskFailed(f"{what}: {error}; {NODE_ADVICE}") from error
+
+        return named
+
+    return decorate
