@@ -97,6 +97,10 @@ class NodeDiskFailed(RuntimeError):
     """The disk of the node on which a command runs is full, or fails."""
 
 
+OF_COMMANDS = (BadCommandFile, CommandFailed, NodeDiskFailed)
+"""A command has no line of Python at which it fails."""
+
+
 class DatasetNotMade(Exception):
     """`ray.train.get_dataset_shard()` has no dataset to return; `failure` says why, and what to change."""
 
@@ -153,7 +157,7 @@ def _described(
     has_oom_kill: bool,
 ) -> Failure:
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
-    location = user_location(error, folder)
+    location = None if isinstance(error, OF_COMMANDS) else user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
     if (advice := _advice_on_missing_module(error, folder)) is not None:
         message = f"{message}; {advice}"
@@ -192,7 +196,7 @@ def kind_of(error: BaseException, *, is_importing: bool) -> str:
 
 def headline(error: BaseException) -> str:
     """The exception in one line."""
-    if isinstance(error, BadCommandFile | BadEntrypoint | CommandFailed | DatasetNotMade | NodeDiskFailed):
+    if isinstance(error, (BadEntrypoint, DatasetNotMade, *OF_COMMANDS)):
         return str(error)
     if isinstance(error, SystemExit):
         return f"sys.exit({error.code!r}) was called; return, or raise an exception, instead"

@@ -190,7 +190,7 @@ def test_a_full_disk_of_the_node_is_not_the_users_error(
         saving.take(4)
     failure = describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None)
     assert failure.kind == "lost"
-    assert failure.message.startswith(
+    assert failure.message == (
         "the command's checkpoint directory cannot be saved: [Errno 28] No space left on device: 'state'; "
-        "the node's temporary directory must have room and work (rank 0 of 1"
+        "the node's temporary directory must have room and work (rank 0 of 1)"
     )
