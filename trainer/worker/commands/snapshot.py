@@ -7,6 +7,7 @@ FIFO or the metrics file, the line.
 
 import contextlib
 import errno
+import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -65,11 +66,17 @@ NOT_SAVED = "the command's checkpoint directory cannot be saved"
 @naming_disk_errors(NOT_SAVED)
 def files_in(directory: Path) -> State:
     """Also those in folders that are links. What is removed meanwhile is left out."""
-    return set(_files_below(directory, Path(), frozenset()))
+    with contextlib.suppress(*GONE):
+        return set(_files_below(directory, Path(), frozenset({_identity(directory.stat())})))
+    return set()
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _files_below(directory: Path, folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[FileState]:
-    """`above`: the folders in which this one is, by device and inode."""
+    """`above`: this folder and those in which it is. Without them, two links to it would be followed 2**40 times."""
     for name in _names_in(directory / folder):
         path = folder / name
         with contextlib.suppress(*GONE):
@@ -77,10 +84,9 @@ def _files_below(directory: Path, folder: Path, above: frozenset[tuple[int, int]
             if stat.S_ISREG(status.st_mode):
                 yield path, status.st_size, status.st_mtime_ns
             if stat.S_ISDIR(status.st_mode):
-                own = status.st_dev, status.st_ino
-                if own in above:
+                if _identity(status) in above:
                     raise OSError(errno.ELOOP, "A link to a folder that it is in", str(directory / path))
-                yield from _files_below(directory, path, above | {own})
+                yield from _files_below(directory, path, above | {_identity(status)})
 
 
 def _names_in(folder: Path) -> list[str]:
