@@ -64,7 +64,7 @@ def bucket() -> Iterator["S3Server"]:
 def s3(bucket: "S3Server") -> Iterator["S3Server"]:
     yield bucket
     bucket.is_away = bucket.is_slow = False
-    bucket.refuses_reading = bucket.denies_writing = None
+    bucket.refuses_reading = bucket.denies_writing = bucket.page = None
     bucket.deletes_from = 0.0
 
 

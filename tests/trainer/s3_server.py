@@ -25,6 +25,7 @@ class S3Server:
     `refuses_reading` says for each file that is read, by its path, whether that is answered with 503, and so is every
     deletion before `deletes_from`, of `time.monotonic`. `denies_writing` says for the parts of a file (method PUT)
     and for their completion (POST), by the path, whether they are answered with 403, which pyarrow does not repeat.
+    `page(method, path)` is what a gateway in front of the server answers with 200 in its place; None: the call passes.
     `answers` has a line for each answer to another process.
     """
 
@@ -32,6 +33,7 @@ class S3Server:
         self.is_away = self.is_slow = False
         self.refuses_reading: Callable[[str], bool] | None = None
         self.denies_writing: Callable[[str, str], bool] | None = None
+        self.page: Callable[[str, str], bytes | None] | None = None
         self.deletes_from = 0.0
         self.refused = 0
         self.answers: list[str] = []
@@ -74,6 +76,11 @@ class S3Server:
                 self.answers.append(f"{time.monotonic():.3f} {call} {status}")
             return start_response(status, *others)
 
+        if (page := self._page_for(environ)) is not None:
+            is_chunked = environ.get("wsgi.input_terminated")
+            environ["wsgi.input"].read(-1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0))
+            respond("200 OK", [("Content-Type", "text/html"), ("Content-Length", str(len(page)))])
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [page]
         if self._denies(environ):
             respond("403 Forbidden", [("Content-Type", "application/xml")])
             return [b"<Error><Code>AccessDenied</Code><Message>Access denied.</Message></Error>"]
@@ -83,6 +90,11 @@ class S3Server:
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
         answer: Iterable[bytes] = self._moto(environ, respond)
         return answer
+
+    def _page_for(self, environ: dict[str, Any]) -> bytes | None:
+        if self.page is None or _is_from_test(environ):
+            return None
+        return self.page(environ["REQUEST_METHOD"], environ["PATH_INFO"])
 
     def _denies(self, environ: dict[str, Any]) -> bool:
         if self.denies_writing is None or "uploadId" not in environ.get("QUERY_STRING", ""):

@@ -1,12 +1,15 @@
 """Whether the agent can write to the storage of checkpoints, so that no trial has to find out that it cannot."""
 
 import logging
+import secrets
 import shutil
 import threading
 import time
 from pathlib import PurePosixPath
 
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem
+
+from trainer.ray_train.file_copy import ELSEWHERE_ADVICE
 
 logger = logging.getLogger(__name__)
 
@@ -138,9 +141,15 @@ def _file_in(location: str, name: str) -> tuple[FileSystem, str]:
 
 
 def _write(storage: FileSystem, file: str) -> None:
+    """Raises OSError if the file cannot be read afterwards as it was written, whatever the storage has answered."""
+    content = f"paceline {secrets.token_hex(16)}".encode()
     storage.create_dir(str(PurePosixPath(file).parent), recursive=True)
     with storage.open_output_stream(file) as stream:
-        stream.write(b"paceline")
+        stream.write(content)
+    with storage.open_input_stream(file) as stream:
+        found = stream.read(len(content))
+    if found != content:
+        raise OSError(f"{PurePosixPath(file).name} is not read as it was written; {ELSEWHERE_ADVICE}")
 
 
 def _size(count: int) -> str:

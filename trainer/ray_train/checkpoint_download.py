@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from trainer.ray_train.file_copy import copy_file, repeated, run_all
+from trainer.ray_train.file_copy import ELSEWHERE_ADVICE, copy_file, repeated, run_all
 
 PART = ".paceline-part"
 
@@ -43,7 +43,14 @@ def _is_copy(target: Path, source: FileInfo) -> bool:
 def _copy(storage: FileSystem, source: FileInfo, target: Path, patience_seconds: float) -> None:
     """The file appears when it is complete, because other processes may look at the directory."""
     part = target.with_name(target.name + PART)
-    repeated(partial(copy_file, storage, source.path, LocalFileSystem(), str(part)), patience_seconds)
+    repeated(partial(_copy_whole, storage, source, part), patience_seconds)
     if source.mtime_ns is not None:
         os.utime(part, ns=(source.mtime_ns, source.mtime_ns))
     part.replace(target)
+
+
+def _copy_whole(storage: FileSystem, source: FileInfo, target: Path) -> None:
+    """Raises OSError if the file has another size than the listing says, as a page in its place has."""
+    size = copy_file(storage, source.path, LocalFileSystem(), str(target))
+    if size != source.size:
+        raise OSError(f"{source.path} was read with {size} bytes, and has {source.size}; {ELSEWHERE_ADVICE}")

@@ -4,6 +4,10 @@ pyarrow's `copy_files` leaves the closing of a copy to its destructor, which can
 bucket answers to the last call of an upload is lost, and so is the file. A shared directory may run full only then,
 too. Here each copy is closed.
 
+What a bucket answers need not come from it: a gateway that answers each call with 200 and a page of its own makes
+pyarrow take a file for written. So what was written is looked for in a listing, whose format no page has; a page is a
+size for the file alone (`get_file_info(path)`).
+
 A busy bucket refuses calls. pyarrow repeats most of them, a few times; `repeated` does so for longer.
 
 It runs in the worker process and travels there by value.
@@ -14,10 +18,10 @@ import posixpath
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
@@ -31,23 +35,29 @@ FILES_AT_A_TIME = 8
 CHUNK_BYTES = 64 * 1024 * 1024
 """What is read and written with one call, as in Ray Train."""
 
+ELSEWHERE_ADVICE = "is it the storage that answers, and not a proxy or a sign-in page in its place?"
+
 T = TypeVar("T")
 
 
-def copy_file(source: FileSystem, path: str, target: FileSystem, target_path: str) -> None:
-    """Replace the file at `target_path`, whose directory exists. Raises OSError if it is not complete there.
+def copy_file(source: FileSystem, path: str, target: FileSystem, target_path: str) -> int:
+    """Replace the file at `target_path`, whose directory exists; returns the number of bytes.
 
-    The bytes are copied as they are, also of a file whose name says that it is compressed.
+    Raises OSError if the storage says that it is not complete there. The bytes are copied as they are, also of a file
+    whose name says that it is compressed.
     """
     if isinstance(source, LocalFileSystem) and isinstance(target, LocalFileSystem):
         shutil.copyfile(path, target_path)
-        return
+        return os.path.getsize(target_path)  # noqa: PTH202
+    count = 0
     with (
         source.open_input_stream(path, compression=None) as reader,
         target.open_output_stream(target_path, compression=None) as writer,
     ):
         while (chunk := reader.read_buffer(CHUNK_BYTES)).size:
             writer.write(chunk)
+            count += chunk.size
+    return count
 
 
 def save_files(
@@ -60,28 +70,58 @@ def save_files(
 ) -> None:
     """Copy all files and directories below `source`, in place of Ray Train's `_pyarrow_fs_copy_files`.
 
-    A file for a bucket is tried for `patience_seconds`. Raises FileNotFoundError and NotADirectoryError if `source` is
-    no directory, and the OSError of a file's last try.
+    A file for a bucket is tried for `patience_seconds`, until a listing has it. Raises FileNotFoundError and
+    NotADirectoryError if `source` is no directory, and the OSError of a file's last try.
     """
     origin, storage = source_filesystem or LocalFileSystem(), destination_filesystem or LocalFileSystem()
-    found = origin.get_file_info(FileSelector(source, recursive=True))
-    targets = {one.path: posixpath.join(destination, os.path.relpath(one.path, source)) for one in found}
-    for one in found:
+    folders: list[Callable[[], None]] = []
+    copies: dict[str, Callable[[], int]] = {}
+    for one in origin.get_file_info(FileSelector(source, recursive=True)):
+        name = os.path.relpath(one.path, source)
+        target = posixpath.join(destination, name)
         if one.type is FileType.Directory:
-            storage.create_dir(targets[one.path])
-    patience = 0.0 if isinstance(storage, LocalFileSystem) else patience_seconds
-    files = [one.path for one in found if one.type is FileType.File]
-    copies = [partial(copy_file, origin, path, storage, targets[path]) for path in files]
-    run_all([partial(repeated, one, patience) for one in copies])
+            folders.append(partial(storage.create_dir, target))
+        elif one.type is FileType.File:
+            copies[name] = partial(copy_file, origin, one.path, storage, target)
+    is_local = isinstance(storage, LocalFileSystem)
+    for create in folders:
+        repeated(create, 0.0 if is_local else patience_seconds)
+    if is_local:
+        run_all(copies.values())
+    else:
+        repeated(partial(_upload, copies, storage, destination, patience_seconds), patience_seconds)
 
 
-def run_all(calls: Iterable[Callable[[], Any]]) -> None:
-    """Run them in threads. Raises what the first of them raises, and starts no further ones then."""
+def _upload(copies: dict[str, Callable[[], int]], storage: FileSystem, folder: str, patience_seconds: float) -> None:
+    """Call the copies, by paths below the folder, and drop those whose files a listing has. Raises OSError for others.
+
+    One listing has the files of all ranks, 1,000 with each call, and so costs less than a call for each file.
+    """
+    counts = run_all([partial(repeated, copy, patience_seconds) for copy in copies.values()])
+    missing = unconfirmed(storage, folder, dict(zip(copies, counts, strict=True))) if copies else set()
+    for name in copies.keys() - missing:
+        del copies[name]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise OSError(f"the storage has taken {min(missing)}{more}, and does not have it; {ELSEWHERE_ADVICE}")
+
+
+def unconfirmed(storage: FileSystem, folder: str, sizes: Mapping[str, int]) -> set[str]:
+    """Those of the files, by their paths below the folder, that a listing of it does not have with this size."""
+    listed = storage.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+    found = {posixpath.relpath(one.path.lstrip("/"), folder.lstrip("/")): one.size for one in listed}
+    return {name for name, size in sizes.items() if found.get(name) != size}
+
+
+def run_all(calls: Iterable[Callable[[], T]]) -> list[T]:
+    """Run them in threads; returns what they return.
+
+    Raises what the first of them raises, and starts no further ones then.
+    """
     with ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="paceline-copy") as pool:
         running = [pool.submit(call) for call in calls]
         try:
-            for one in running:
-                one.result()
+            return [one.result() for one in running]
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -37,8 +37,9 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
     Ray does that for one object that travels to all ranks; here each rank makes its own. And with Ray's, a process
     that has waited for another one's download takes what is there, also if that one has failed.
 
-    Its methods raise FileNotFoundError if there is no such checkpoint, and what `on_read_error` returns if it cannot
-    be read. A copy for which the caller names no directory is made in `scratch`.
+    Its methods raise what `on_read_error` returns if the checkpoint cannot be read, or is not there: the service knows
+    of it, so that is no mistake of the user's code. A copy for which the caller names no directory is made in
+    `scratch`.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
         """As Ray's."""
         path = path or self._scratch.new_directory()
         if self._is_local:
-            return str(super().to_directory(path))
+            with self._read_errors():
+                return str(super().to_directory(path))
         directory = Path(path).expanduser().absolute()
         directory.mkdir(parents=True, exist_ok=True)
         with TempFileLock(str(directory)):
@@ -104,8 +106,6 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
     def _read_errors(self) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise self._on_read_error(self.path, error) from error
 

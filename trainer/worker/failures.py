@@ -82,6 +82,10 @@ class NotRead(OSError):
     """The checkpoint to resume from could not be read. Its methods, of `ray.train.get_checkpoint()`, raise it."""
 
 
+class NotThere(NotRead, FileNotFoundError):
+    """The storage says that it has no such checkpoint. Something else may answer in its place."""
+
+
 class CommandFailed(RuntimeError):
     """The command of a trial has ended with an exit code other than 0, or by a signal."""
 
@@ -119,7 +123,10 @@ def not_saved(folder: str, error: OSError, sizes: Mapping[str, int] | None = Non
 
 def not_read(path: str, error: OSError) -> NotRead:
     advice = "every node must be able to read the experiment's storage"
-    failure = NotRead(f"the checkpoint {path} could not be read: {error}; {advice}")
+    if isinstance(error, FileNotFoundError):
+        failure: NotRead = NotThere(f"the checkpoint {path} is not on the storage: {error}; {advice}")
+    else:
+        failure = NotRead(f"the checkpoint {path} could not be read: {error}; {advice}")
     failure.errno = error.errno
     return failure
 

@@ -4,6 +4,7 @@ import shutil
 import stat
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from tests.trainer.conftest import until
 from trainer.agent import checkpoint_deletions, storage_probe
 from trainer.agent.checkpoint_deletions import CheckpointDeletions
 from trainer.agent.storage_probe import StorageProbe
+
+if TYPE_CHECKING:
+    from tests.trainer.s3_server import S3Server
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the agent's modules import Ray
 
@@ -126,8 +130,18 @@ def test_a_storage_that_does_not_answer_is_unreachable(tmp_path: Path, monkeypat
     probe.set_location(str(tmp_path))
     until(lambda: probe.error, "the storage counts as unreachable")
     assert "has not answered for" in str(probe.error)
-    with never_written.open("rb"):  # lets the thread go on
+    with never_written.open("r+b", buffering=0):  # lets the thread go on
         probe.await_first(SECONDS)
+
+
+@pytest.mark.slow  # importing moto takes seconds
+@pytest.mark.parametrize("methods", ["HEAD GET PUT POST", "HEAD PUT POST"])
+@pytest.mark.parametrize("page", [b"<html>Sign in</html>", b""])
+def test_a_bucket_in_whose_place_a_gateway_answers_cannot_be_written(s3: "S3Server", page: bytes, methods: str) -> None:
+    assert storage_probe.write_error(s3.storage, "file") is None
+    s3.page = lambda method, _: page if method in methods.split() else None
+    error = storage_probe.write_error(s3.storage, "file")
+    assert f"{s3.storage} cannot be written" in str(error)
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -198,8 +198,21 @@ def test_a_shared_directory_that_another_user_may_have_made_is_not_used(
     assert [path.name for path in shared.iterdir()] == ["model.bin"]
 
 
-def test_a_checkpoint_that_is_not_there_is_a_missing_file(checkpoint: Callable[..., Any]) -> None:
-    missing = checkpoint()
+@pytest.mark.parametrize("place", ["bucket", "directory"])
+def test_a_checkpoint_that_is_not_there_is_a_missing_file_and_no_error_of_the_user(
+    checkpoint: Callable[..., Any], tmp_path: Path, place: str
+) -> None:
+    """Another thing may answer in the place of the bucket: the listing of a page is empty."""
+    from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
+
+    missing = checkpoint() if place == "bucket" else ResumedCheckpoint(str(tmp_path / "saved"), not_read)
     missing.path += "/none"
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="/none is not on the storage") as raised:
         missing.to_directory()
+    assert describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None).kind == LOST
+
+
+def test_a_page_in_the_place_of_a_file_is_not_read_as_the_file(checkpoint: Callable[..., Any], s3: S3Server) -> None:
+    s3.page = lambda _, path: b"<html></html>" if path.endswith("/model.bin") else None
+    with pytest.raises(NotRead, match=r"model\.bin was read with 13 bytes"):
+        checkpoint(patience_seconds=0).to_directory()

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from trainer.client.errors import CallRefused, ServiceFailed
+from trainer.ray_train.file_copy import ELSEWHERE_ADVICE
 from trainer.storable_values import storable_text
 from trainer.worker.failures import (
     CANNOT_START,
@@ -42,6 +43,11 @@ CREATION_FAILED = re.compile(
 
 STORAGE_FILES = re.compile(r"train/v2/_internal/execution/(storage\.py|checkpoint/)|\bpyarrow\b")
 """The source files, in a traceback, in which Ray Train uses the storage. Other OSErrors are not of the storage."""
+
+STORAGE_STATE = re.compile(r"train/v2/_internal/execution/checkpoint/")
+"""The source files of Ray Train that read back, as JSON, what an attempt has saved; of a new one there is nothing."""
+
+NO_STATE = "CheckpointManagerInitializationError"
 
 RAY_FAILURES = CONNECTION_FAILURES | {"OwnerDiedError", "WorkerCrashedError"}
 """Ray's errors that mean the death of a part of Ray, or of the connection to it."""
@@ -107,6 +113,9 @@ def _loss(error: BaseException, links: list[BaseException], storage: str, text: 
 
 def _not_stored(error: BaseException, links: list[BaseException], storage: str) -> Failure | None:
     """A loss: the storage may be away for a while, and an agent that cannot write to it gets no trial meanwhile."""
+    if any(map(_is_of_foreign_state, links)):
+        why = f"what Ray Train reads there is not its own ({headline(links[-1])}); {ELSEWHERE_ADVICE}"
+        return Failure(LOST, f"checkpoints cannot be stored at {storage}: {why}", user_traceback(error))
     storage_error = next((link for link in links if isinstance(link, OSError)), None)
     if storage_error is None:
         return None
@@ -114,6 +123,12 @@ def _not_stored(error: BaseException, links: list[BaseException], storage: str) 
     is_of_storage = any(STORAGE_FILES.search(text) for text in (*map(str, links), *map(_files_of, links)))
     message = _not_storable(storage, why) if is_of_storage else f"the workers could not be set up: {why}"
     return Failure(LOST, message, shown)
+
+
+def _is_of_foreign_state(link: BaseException) -> bool:
+    """Whether the storage has answered with something else, such as a page, where Ray Train keeps its state."""
+    is_decoding = isinstance(link, ValueError) and STORAGE_STATE.search(_files_of(link)) is not None
+    return type(link).__name__ == NO_STATE or is_decoding
 
 
 def _not_connected(error: BaseException, links: list[BaseException]) -> Failure | None:

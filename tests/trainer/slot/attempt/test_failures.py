@@ -16,6 +16,8 @@ from ray.exceptions import (
     RayTaskError,
     RpcError,
 )
+from ray.train import CheckpointConfig
+from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import CheckpointManager
 from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
@@ -277,6 +279,17 @@ def test_a_storage_that_goes_away_before_rays_controller_starts_is_named(tmp_pat
     failure = classified(ActorDiedError(error))
     assert failure.kind == "lost"
     assert re.match(r"checkpoints cannot be stored at /storage: \w+Error: .*directory", failure.message)
+
+
+@pytest.mark.parametrize("page", [b"<html></html>", b"", b'{"error": "sign in"}', b"\xff\xfe"])
+def test_a_page_in_the_place_of_the_state_of_ray_train_is_a_loss_of_the_storage(tmp_path: Path, page: bytes) -> None:
+    storage = StorageContext(str(tmp_path), "run")
+    Path(storage.checkpoint_manager_snapshot_path).write_bytes(page)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of several types
+        CheckpointManager(CheckpointConfig(), storage)
+    failure = classified(rays("ControllerError", "failed", controller_failure=caught.value))
+    assert failure.kind == "lost"
+    assert failure.message.startswith("checkpoints cannot be stored at /storage: what Ray Train reads there is not its")
 
 
 def test_an_os_error_that_is_not_of_the_storage_does_not_blame_it() -> None:
