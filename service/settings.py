@@ -211,10 +211,24 @@ def _database_url(url: str) -> str:
 def _storage(text: str) -> str:
     """A directory as an absolute path, since the agents and workers have other working directories."""
     if "://" in text:
+        if not text.startswith("/") and _has_credentials(text):
+            raise BadSettings(
+                "PACELINE_STORAGE must have no credentials, because its URI is stored with each checkpoint and shown: "
+                "set them where the service, the agents and the nodes run, for S3 as AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY"
+            )
         return text
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text):
         raise BadSettings(f"PACELINE_STORAGE must be a path, or a URI as s3://bucket/path, not as {scheme.group()}…")
     return str(expanded(Path(text)).absolute())
+
+
+def _has_credentials(uri: str) -> bool:
+    """Whether it has a password, as pyarrow takes one. A secret may also have a `/`, which ends its URI early."""
+    authority = re.split(r"[/?]", uri.partition("://")[2], maxsplit=1)[0]
+    user, _, server = authority.rpartition("@")
+    is_server = server.startswith("[") or re.fullmatch(r"[^:]*(:\d*)?", server)
+    return ":" in user or not is_server or re.search(r"[?&](client_secret|sig)=", uri) is not None
 
 
 def expanded(path: Path) -> Path:

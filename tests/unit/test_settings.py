@@ -89,13 +89,34 @@ def test_a_link_as_data_directory_is_closed_to_other_users(tmp_path: Path) -> No
         ("PACELINE_MAX_PACKAGE_BYTES=1e300", "must be a whole number up to 1000000000000, not '1e300'"),
         ("PACELINE_MAX_CONNECTIONS=1e300", "must be a whole number up to 1000000, not '1e300'"),
         ("PACELINE_STORAGE=s3:/bucket/x", "must be a path, or a URI as s3://bucket/path, not as s3:/…"),
+        ("PACELINE_STORAGE=s3://KEY:SE+CR@bucket/x", "must have no credentials"),
+        ("PACELINE_STORAGE=s3://KEY:SE/CR@bucket/x", "must have no credentials"),
+        ("PACELINE_STORAGE=abfs://:KEY@account.dfs.core.windows.net/x", "must have no credentials"),
+        ("PACELINE_STORAGE=abfs://data@account.dfs.core.windows.net/x?client_secret=KEY", "must have no credentials"),
         ("PACELINE_STORAGE=file:/mnt/x", "must be a path, or a URI as s3://bucket/path, not as file:/…"),
     ],
 )
 def test_a_value_with_which_the_service_could_not_work_is_refused(setting: str, message: str) -> None:
     name, _, value = setting.partition("=")
-    with pytest.raises(BadSettings, match=f"^{name} {message}"):
+    with pytest.raises(BadSettings, match=f"^{name} {message}") as refused:
         Settings.from_env({name: value})
+    assert "CR@" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "storage",
+    [
+        "s3://bucket/a:b@c",
+        "s3://bucket/runs?scheme=http&endpoint_override=127.0.0.1%3A9000",
+        "hdfs://user@namenode:8020/runs",
+        "hdfs://[::1]:8020/runs",
+        "abfs://data@account.dfs.core.windows.net/runs",
+        "file:///mnt/a:b@c",
+        "/mnt/s3://a:b@c",
+    ],
+)
+def test_a_storage_without_credentials_is_taken(storage: str) -> None:
+    assert Settings.from_env({"PACELINE_STORAGE": storage}).storage == storage
 
 
 @pytest.mark.parametrize("name", ["KEEP_LOGS_DAYS", "PICTURE_SECONDS", "SYSTEM_METRICS_SECONDS", "MAX_LOG_MB"])
