@@ -56,8 +56,8 @@ class Charting:
     def run_once(self) -> int:
         """Render the charts of one experiment that is due; return 0 when none is."""
         self.is_behind = False
-        with try_charts_lock(self._database) as locked:
-            if not locked:
+        with try_charts_lock(self._database) as lock:
+            if not lock.held:
                 return 0
             with self._database.read() as session:
                 due = charts.outdated_experiments(session, self._refresh)

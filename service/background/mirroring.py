@@ -7,8 +7,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from sqlalchemy.orm.exc import StaleDataError
-
 from search.numbers_in_messages import counted
 from service.background.loop import PartlyFailed
 from service.mirror.backoff import Backoff
@@ -21,7 +19,9 @@ from service.mirror.projection import Projection, project
 from service.mirror.run_update import RunUpdate
 from service.mirror.trial_run import unknown_trial
 from service.mirror.unanswered_creations import UnansweredCreations
+from service.mirror.unsettled_batches import UnsettledBatches
 from service.store import mirrors
+from service.store.advisory_locks import AdvisoryLock, LockLost
 from service.store.sql.database import Database, database_now
 from service.store.tables import ExperimentRow, MirrorRow, TrialRow
 from trainer.process_log.context import log_context
@@ -40,6 +40,10 @@ class Mirroring:
     """Writes new events to MLflow. While MLflow is unavailable the mirror lags, and nothing else waits for it.
 
     The cursor advances after MLflow has taken a batch. A crash in between repeats the batch, which changes nothing.
+
+    Another service may mirror at the same time, if PostgreSQL has closed the connection with this one's lock. Then the
+    first one to store a batch wins. The other one deletes the runs that it has created besides, and has the batch
+    written again, since it may have overwritten something newer.
     """
 
     name = "mirroring"
@@ -54,8 +58,11 @@ class Mirroring:
         self._deleted_runs = Backoff(clock)
         self._connection = TrackingConnection(tracking_uri)
         self._unanswered = UnansweredCreations(clock)
+        self._unsettled = UnsettledBatches(database)
+        self._lock = AdvisoryLock(None, held=False)
         self._known = KnownResults()
         self._failures: dict[str, str] = {}
+        self._has_forgotten = False
 
     def run_once(self) -> int:
         """Mirror one batch of each experiment with new events; return the number of events.
@@ -64,21 +71,34 @@ class Mirroring:
         error; as long as experiments fail with one, this raises MirrorFailed after mirroring the others.
         """
         self.is_behind = False
-        with mirrors.try_mirror_lock(self._database) as locked:
-            counts = self._mirror_all() if locked else []
-        if locked and self._failures:
+        self._unsettled.rewind_passed()
+        with mirrors.try_mirror_lock(self._database) as self._lock:
+            counts = self._mirror_all() if self._lock.held else []
+            has_mirrored = self._lock.held
+        with suppress(MlflowUnavailable):  # everything is mirrored, and the next pass looks again
+            self._delete_late_runs()
+        if has_mirrored and self._failures:
             raise MirrorFailed(_described(self._failures))
         return sum(counts)
 
     def _mirror_all(self) -> list[int]:
+        self._forget_without_ids()
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
         self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
         self._backoff.keep_only(behind)  # others were deleted
-        counts = [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
-        with suppress(MlflowUnavailable):  # everything is mirrored, and the next pass looks again
-            self._delete_late_runs()
-        return counts
+        return [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
+
+    def _forget_without_ids(self) -> None:
+        """Once after the start: what earlier versions have stored is mirrored again."""
+        if self._has_forgotten:
+            return
+        with self._database.write() as session:
+            found = mirrors.without_ids(session)
+            mirrors.forget(session, found)
+        if found:
+            log.warning("MLflow lacks events of %s: mirroring them again", counted(len(found), "experiment"))
+        self._has_forgotten = True
 
     def _try(self, experiment_id: str) -> int:
         with log_context.bound(experiment=experiment_id):
@@ -95,6 +115,8 @@ class Mirroring:
             self._backoff.failed(experiment_id)
             log.warning("experiment %s is not mirrored: %s", experiment_id, error)
             count = 0
+        except LockLost:
+            raise
         except Exception as error:  # noqa: BLE001 - any error: the mirrors of the others must survive it
             self._note_failure(experiment_id, error)
             return 0
@@ -118,9 +140,11 @@ class Mirroring:
             return 0
         projection = project(batch.given, batch.events)
         new_run_ids = self._write(batch, projection)
-        # Stale if everything is to be mirrored again since this moment: then the batch does not count.
-        with suppress(StaleDataError), self._database.write() as session:
-            mirrors.advance(session, experiment_id, batch.after, batch.cursor, new_run_ids)
+        with self._database.write() as session:
+            has_advanced = mirrors.advance(session, experiment_id, batch.after, batch.cursor, new_run_ids)
+        if not has_advanced:
+            return 0
+        self._unsettled.settled(experiment_id)
         self.is_behind |= not batch.is_last
         self._known.keep(experiment_id, batch.cursor, projection.best)
         if batch.is_last and batch.given.experiment.ended_at is not None:
@@ -128,11 +152,18 @@ class Mirroring:
         return len(batch.events)
 
     def _write(self, batch: Batch, projection: Projection) -> dict[tuple[str, int], str]:
-        """Write a batch to MLflow; return the ids of the runs that it needed newly, by trial and generation."""
+        """Write a batch to MLflow; return the ids of the runs that it needed newly, by trial and generation.
+
+        MLflow answers a write with `{}`, as other programs may. So the first and the last call is one that MLflow
+        answers with an id: another program that has answered in between is noticed.
+        """
         tracking, given = self._connection.client, batch.given
         mlflow_experiment_id, parent_run_id = self._ensure_parent(given.experiment, batch.mirror)
+        tracking.check_run(parent_run_id)
         # First: while it is deleted, alone or with the whole experiment, no trial's run may be left out of the batch,
         # which is written when it is restored.
+        self._lock.check()
+        self._unsettled.began(given.experiment.id, batch.after)
         tracking.write(parent_run_id, projection.parent)
         new_run_ids: dict[tuple[str, int], str] = {}
         for key, update in projection.runs.items():
@@ -142,7 +173,9 @@ class Mirroring:
                 run = self._ensure_run(given.experiment, mlflow_experiment_id, new, update.started_at)
                 run_id = new_run_ids[key] = run.run_id
                 update = update.as_first(run.missing_params, run.changed_tags, is_new=run.is_new)  # noqa: PLW2901
+            self._lock.check()
             self._write_unless_deleted(run_id, given.trials[key.trial_id], update)
+        tracking.check_run(parent_run_id)
         return new_run_ids
 
     def _write_unless_deleted(self, run_id: str, trial: TrialRow, update: RunUpdate) -> None:
@@ -170,9 +203,10 @@ class Mirroring:
         parent = self._ensure_run(experiment, mlflow_experiment_id, new, experiment.created_at)
         tracking.write(parent.run_id, RunUpdate(experiment.created_at, parent.missing_params))
         self._end_unknown_runs(mlflow_experiment_id)  # also below an earlier parent run
+        tracking.check_run(parent.run_id)
         with self._database.write() as session:
-            mirrors.begin(session, experiment.id, mlflow_experiment_id, parent.run_id)
-        return mlflow_experiment_id, parent.run_id
+            stored = mirrors.begin(session, experiment.id, mlflow_experiment_id, parent.run_id)
+        return stored or (mlflow_experiment_id, parent.run_id)
 
     def _end_unknown_runs(self, mlflow_experiment_id: str) -> None:
         """End the runs of trials and generations that a restored database does not have: they would stay RUNNING."""
@@ -191,37 +225,42 @@ class Mirroring:
     def _ensure_run(
         self, experiment: ExperimentRow, mlflow_experiment_id: str, new: NewRun, started_at: datetime
     ) -> "EnsuredRun":
+        self._lock.check()
         try:
             run = self._connection.client.ensure_run(mlflow_experiment_id, new, started_at)
         except MlflowUnavailable:
             self._unanswered.add(experiment.id, mlflow_experiment_id, new)
             raise
-        self._unanswered.keep(new, run.run_id)
+        if run.is_new:
+            self._unanswered.created(experiment.id, mlflow_experiment_id, new, run.run_id)
         self._end_as_unknown(run.unknown_run_ids)
         return run
 
     def _delete_late_runs(self) -> None:
-        """Delete what MLflow has created after an attempt to create the same run was given up."""
+        """Delete what MLflow has created besides the runs that are stored."""
         self._note_stored_runs()
         for creation in self._unanswered.due():
             with suppress(MlflowRefused):
                 self._connection.client.delete_duplicates(
-                    creation.mlflow_experiment_id, creation.new, str(creation.run_id)
+                    creation.mlflow_experiment_id, creation.new, str(creation.run_id), creation.made
                 )
             self._unanswered.looked(creation)
 
     def _note_stored_runs(self) -> None:
-        """Note the runs that another service process has mirrored, whose creation this one has given up."""
+        """Note which runs are stored, by this service or by another one."""
         creations = self._unanswered.all()
         if not creations:
             return
         with self._database.read() as session:
             self._unanswered.keep_only(mirrors.existing(session, {one.experiment_id for one in creations}))
-            waiting = [one for one in self._unanswered.all() if one.run_id is None]
-            stored = [mirrors.run_of(session, one.experiment_id, one.run_key) for one in waiting]
-        for creation, run_id in zip(waiting, stored, strict=True):
+            creations = self._unanswered.all()
+            trials = mirrors.runs_of(session, {one.run_key.trial_id for one in creations if one.run_key})
+            rows = mirrors.mirrors_of(session, {one.experiment_id for one in creations})
+        parents = {row.experiment_id: row.parent_run_id for row in rows.values()}
+        for one in creations:
+            run_id = trials.get(one.run_key) if one.run_key else parents.get(one.experiment_id)
             if run_id is not None:
-                self._unanswered.keep(creation.new, run_id)
+                self._unanswered.stored(one.new, run_id)
 
     def _store_unavailable(self, experiment_id: str, error: str) -> None:
         """Store the error with all experiments that wait. The one that it was found at is the last of the next pass."""

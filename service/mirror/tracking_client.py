@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import zip_longest
@@ -41,6 +41,7 @@ _CLIENT_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 _SERVER_ERROR = 500
+ADVICE = "is PACELINE_MLFLOW_URI right, or is a proxy in between?"
 MIRROR_AGAIN = "`paceline db mirror-again` has the service write everything again"
 log = logging.getLogger(__name__)
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
@@ -84,7 +85,8 @@ class TrackingClient:
             for name in (plain, plain + suffix):
                 found = self._client.get_experiment_by_name(name)
                 if found is None:
-                    return str(self._client.create_experiment(name, tags=tags))
+                    return self._id(self._client.create_experiment(name, tags=tags))
+                self._id(found.experiment_id)
                 if found.tags.get(EXPERIMENT_TAG) == experiment.id and found.lifecycle_stage == "active":
                     return str(found.experiment_id)
         raise MlflowRefused(
@@ -109,12 +111,14 @@ class TrackingClient:
         missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
         return EnsuredRun(str(kept.info.run_id), False, missing, unknown, new_parent(kept, new))
 
-    def delete_duplicates(self, mlflow_experiment_id: str, new: NewRun, run_id: str) -> None:
-        """Delete Paceline's unused runs with `new`'s key, unless the run to keep is deleted itself."""
+    def delete_duplicates(
+        self, mlflow_experiment_id: str, new: NewRun, run_id: str, surplus: Collection[str] = ()
+    ) -> None:
+        """Delete Paceline's runs with `new`'s key that are unused or `surplus`, unless the run to keep is deleted."""
         with self._translated_errors():
             found = self._own_runs(mlflow_experiment_id, new)
             if any(run.info.run_id == run_id for run in found):
-                self._delete_unused(found, new, run_id)
+                self._delete_unused(found, new, run_id, surplus)
 
     def unfinished_runs(self, mlflow_experiment_id: str) -> dict[str, RunKey]:
         """Return the trials' runs that Paceline has created and that have not ended, below whatever parent run.
@@ -140,9 +144,18 @@ class TrackingClient:
             raise
 
     def check_run(self, run_id: str) -> None:
-        """Raise unless the run exists: a cheap call before expensive work."""
-        with self._translated_errors():
-            self._client.get_run(run_id)
+        """Raise unless MLflow answers with the run: a cheap call before expensive work, and after writes.
+
+        Raises MlflowRunGone, too.
+        """
+        try:
+            with self._translated_errors():
+                run = self._client.get_run(run_id)
+        except MlflowRefused as refusal:
+            self._check_not_deleted(run_id, refusal)
+            raise
+        if run.info.run_id != run_id:
+            raise self._foreign_answer()
 
     def put_files(self, run_id: str, directory: Path, folder: str) -> None:
         """Upload all files of the directory as artifacts of the run, replacing those with the same names."""
@@ -193,16 +206,27 @@ class TrackingClient:
             if not token:
                 return
 
-    def _delete_unused(self, runs: Sequence[Run], new: NewRun, kept_run_id: str) -> None:
+    def _delete_unused(self, runs: Sequence[Run], new: NewRun, kept_run_id: str, surplus: Collection[str] = ()) -> None:
         for run in runs:
-            if run.info.run_id != kept_run_id and is_untouched(run, new):
+            is_unused = run.info.run_id in surplus or is_untouched(run, new)
+            if run.info.run_id != kept_run_id and is_unused:
                 log.info("deleting run %s of MLflow, which was created besides %s", run.info.run_id, kept_run_id)
                 self._client.delete_run(run.info.run_id)
 
     def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
         began = _milliseconds(started_at)
         made = self._client.create_run(mlflow_experiment_id, began, tags=new.created_tags, run_name=new.name)
-        return str(made.info.run_id)
+        return self._id(made.info.run_id)
+
+    def _id(self, answered: Any) -> str:
+        """MLflow's client takes an empty answer, or `{}`, of whatever program for one of MLflow."""
+        if not answered:
+            raise self._foreign_answer()
+        return str(answered)
+
+    def _foreign_answer(self) -> MlflowUnavailable:
+        where = without_credentials(self.uri)
+        return MlflowUnavailable(f"{where} answered without an id, as MLflow never does; {ADVICE}")
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:

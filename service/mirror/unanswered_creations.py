@@ -1,4 +1,8 @@
-"""Runs whose creation MLflow has not answered. It may still create them, beside those that a later attempt creates."""
+"""Creations of runs of which MLflow may have one too many: one run stays, the one whose id the database gets.
+
+MLflow has not answered a creation, and may still execute it, beside that of a later attempt. Or it has, and the id is
+not stored yet: the batch failed, or another service has stored a run meanwhile.
+"""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -14,13 +18,15 @@ FORGET_AFTER_SECONDS = 3600.0
 
 @dataclass
 class UnansweredCreation:
-    """`run_id` is the run that is kept; None until an attempt to create one is answered."""
+    """`run_id` is the run that is stored, which is kept; None before. `made` are those that this process created."""
 
     experiment_id: str
     mlflow_experiment_id: str
     new: NewRun
     forgotten_at: float
     run_id: str | None = None
+    is_unanswered: bool = False
+    made: set[str] = field(default_factory=set)
     looks_at: list[float] = field(default_factory=list)
 
     @property
@@ -38,15 +44,32 @@ class UnansweredCreations:
         self._by_key: dict[tuple[tuple[str, str | None], ...], UnansweredCreation] = {}
 
     def add(self, experiment_id: str, mlflow_experiment_id: str, new: NewRun) -> None:
-        forgotten_at = self._clock() + FORGET_AFTER_SECONDS
-        self._by_key[_key(new)] = UnansweredCreation(experiment_id, mlflow_experiment_id, new, forgotten_at)
+        """Note a creation that MLflow has not answered."""
+        self._entry(experiment_id, mlflow_experiment_id, new).is_unanswered = True
 
-    def keep(self, new: NewRun, run_id: str) -> None:
-        """Note the run that is kept; without effect if all attempts to create it were answered."""
+    def created(self, experiment_id: str, mlflow_experiment_id: str, new: NewRun, run_id: str) -> None:
+        """Note a run that this process has created, before its id is stored."""
+        self._entry(experiment_id, mlflow_experiment_id, new).made.add(run_id)
+
+    def stored(self, new: NewRun, run_id: str) -> None:
+        """The database has the id of this run, so that it is kept."""
         creation = self._by_key.get(_key(new))
-        if creation is not None:
-            creation.run_id = run_id
-            creation.looks_at = [self._clock() + seconds for seconds in LOOK_AFTER_SECONDS]
+        if creation is None or creation.run_id == run_id:
+            return
+        if not creation.is_unanswered and creation.made <= {run_id}:
+            del self._by_key[_key(new)]
+            return
+        creation.run_id = run_id
+        creation.looks_at = [self._clock() + seconds for seconds in LOOK_AFTER_SECONDS]
+
+    def _entry(self, experiment_id: str, mlflow_experiment_id: str, new: NewRun) -> UnansweredCreation:
+        """A new entry if there is none, or one that is about to be forgotten or that belongs to an earlier run."""
+        before = self._by_key.get(_key(new))
+        entry = UnansweredCreation(experiment_id, mlflow_experiment_id, new, self._clock() + FORGET_AFTER_SECONDS)
+        if before is not None:
+            entry.is_unanswered, entry.made = before.is_unanswered, before.made
+        self._by_key[_key(new)] = entry
+        return entry
 
     def all(self) -> list[UnansweredCreation]:
         return list(self._by_key.values())

@@ -1,13 +1,15 @@
 """The position of the MLflow mirror in each experiment's events, and what it reads to write the next ones."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from datetime import datetime, timedelta
 
-from sqlalchemy import Select, delete, func, or_, select, text
+from sqlalchemy import Select, delete, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
+from service.store.advisory_locks import AdvisoryLock, try_advisory_lock
 from service.store.sql.database import Database, database_now
+from service.store.sql.get_or_create import get_or_create
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 
 _MIRROR_LOCK = 7_205_759_404  # any number that no other lock uses, the same in every service process
@@ -16,29 +18,14 @@ _READ_TOGETHER = 100  # events
 _CURSOR = func.coalesce(MirrorRow.cursor, 0)
 
 
-def try_mirror_lock(database: Database) -> AbstractContextManager[bool]:
-    """Try to take the mirror's advisory lock, which one process per database holds at a time; False if taken."""
-    return _advisory_lock(database, _MIRROR_LOCK)
+def try_mirror_lock(database: Database) -> AbstractContextManager[AdvisoryLock]:
+    """Try to take the mirror's lock, which one service process per database holds at a time."""
+    return try_advisory_lock(database, _MIRROR_LOCK)
 
 
-def try_charts_lock(database: Database) -> AbstractContextManager[bool]:
-    """Try to take the lock for drawing charts; False when another service process holds it."""
-    return _advisory_lock(database, _CHARTS_LOCK)
-
-
-@contextmanager
-def _advisory_lock(database: Database, key: int) -> Iterator[bool]:
-    """The lock belongs to the connection, so no transaction stays open, and a process that dies releases it."""
-    if database.is_sqlite:
-        yield True
-        return
-    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        held = bool(connection.scalar(text("select pg_try_advisory_lock(:key)"), {"key": key}))
-        try:
-            yield held
-        finally:
-            if held:
-                connection.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
+def try_charts_lock(database: Database) -> AbstractContextManager[AdvisoryLock]:
+    """Try to take the lock for drawing charts."""
+    return try_advisory_lock(database, _CHARTS_LOCK)
 
 
 def lag(session: Session) -> int:
@@ -169,14 +156,6 @@ def runs_of(session: Session, trial_ids: set[str]) -> dict[tuple[str, int], str]
     return {(row.trial_id, row.generation): row.run_id for row in rows}
 
 
-def run_of(session: Session, experiment_id: str, run_key: tuple[str, int] | None) -> str | None:
-    """The id of a trial's run, or of an experiment's without a trial; None before it is known."""
-    if run_key is not None:
-        return runs_of(session, {run_key[0]}).get(run_key)
-    mirror = session.get(MirrorRow, experiment_id)
-    return mirror.parent_run_id if mirror else None
-
-
 def existing(session: Session, experiment_ids: Collection[str]) -> set[str]:
     """Those of the experiments that were not deleted."""
     return set(session.scalars(select(ExperimentRow.id).where(ExperimentRow.id.in_(experiment_ids))))
@@ -189,39 +168,67 @@ def run_keys_of(session: Session, trial_ids: set[str]) -> set[tuple[str, int]]:
     return found | {(trial_id, 0) for trial_id in trials_named(session, trial_ids)}
 
 
-def begin(session: Session, experiment_id: str, mlflow_experiment_id: str, parent_run_id: str) -> None:
+def begin(
+    session: Session, experiment_id: str, mlflow_experiment_id: str, parent_run_id: str
+) -> tuple[str, str] | None:
+    """Store what MLflow has of a new experiment, unless another service has done so; return the ids that are stored.
+
+    None if the experiment was deleted.
+    """
     mirror = _row(session, experiment_id)
-    if mirror is not None:
-        mirror.mlflow_experiment_id, mirror.parent_run_id = mlflow_experiment_id, parent_run_id
-        mirror.error = None
+    if mirror is None:
+        return None
+    if mirror.mlflow_experiment_id and mirror.parent_run_id:
+        return mirror.mlflow_experiment_id, mirror.parent_run_id
+    mirror.mlflow_experiment_id, mirror.parent_run_id = mlflow_experiment_id, parent_run_id
+    mirror.error = None
+    return mlflow_experiment_id, parent_run_id
 
 
 def advance(
     session: Session, experiment_id: str, after: int, cursor: int, new_runs: Mapping[tuple[str, int], str]
-) -> None:
+) -> bool:
     """Record that MLflow has the events after `after` up to `cursor`, and its `new_runs` by trial and generation.
 
     Without effect unless MLflow has exactly those up to `after` so far: otherwise this service has lost its lock
-    meanwhile, or everything is to be mirrored again. If that is being stored in another transaction, the commit raises
-    StaleDataError.
+    meanwhile, or everything is to be mirrored again. Nor if another run is stored for one of them: the first one stays.
+    Return whether it had effect.
     """
-    mirror = _row(session, experiment_id)
+    mirror = session.get(MirrorRow, experiment_id, with_for_update=True)
     if mirror is None or mirror.cursor != after:
-        return
-    mirror.cursor, mirror.error = cursor, None
+        return False
+    stored = runs_of(session, {trial_id for trial_id, _ in new_runs})
+    if any(stored.get(key, run_id) != run_id for key, run_id in new_runs.items()):
+        return False
+    mirror.cursor, mirror.error, mirror.updated_at = cursor, None, database_now(session)
     for (trial_id, generation), run_id in new_runs.items():
         facts = {"experiment_id": experiment_id, "run_id": run_id}
         session.merge(MirrorRunRow(trial_id=trial_id, generation=generation, **facts))
+    return True
+
+
+def rewind(session: Session, experiment_id: str, after: int) -> None:
+    """Have the events after `after` mirrored again, if they are."""
+    mirror = session.get(MirrorRow, experiment_id, with_for_update=True)
+    if mirror is not None and mirror.cursor > after:
+        mirror.cursor = after
 
 
 def forget(session: Session, experiment_ids: Collection[str]) -> None:
     """Forget what MLflow has of the experiments, so that everything is mirrored again.
 
     The mirrors first: an `advance` in another transaction has then been committed, and its runs are deleted, too; or
-    it fails, as its row is gone.
+    it finds another cursor.
     """
     session.execute(delete(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))
     session.execute(delete(MirrorRunRow).where(MirrorRunRow.experiment_id.in_(experiment_ids)))
+
+
+def without_ids(session: Session) -> set[str]:
+    """The experiments with an empty id from MLflow, which earlier versions stored when another program answered."""
+    of_experiment = or_(MirrorRow.mlflow_experiment_id == "", MirrorRow.parent_run_id == "")
+    found = set(session.scalars(select(MirrorRow.experiment_id).where(of_experiment)))
+    return found | set(session.scalars(select(MirrorRunRow.experiment_id).where(MirrorRunRow.run_id == "")))
 
 
 def forget_all(session: Session) -> int:
@@ -248,13 +255,10 @@ def fail_all(session: Session, experiment_ids: Sequence[str], error: str) -> Non
 
 
 def _row(session: Session, experiment_id: str) -> MirrorRow | None:
-    """Return the mirror's row of the experiment, created if needed; None if the experiment has been deleted."""
+    """Return the mirror's row of the experiment, locked, created if needed; None if the experiment has been deleted."""
     if session.get(ExperimentRow, experiment_id) is None:
         return None
     now = database_now(session)
-    mirror = session.get(MirrorRow, experiment_id)
-    if mirror is None:
-        mirror = MirrorRow(experiment_id=experiment_id, cursor=0, updated_at=now)
-        session.add(mirror)
+    mirror = get_or_create(session, MirrorRow, experiment_id, cursor=0, updated_at=now)
     mirror.updated_at = now
     return mirror

@@ -15,6 +15,7 @@ from service.background.charting import Charting
 from service.mirror.charts.data import ChartData, ChartTrial, thinned
 from service.mirror.charts.process import render_charts
 from service.settings import Settings
+from service.store.advisory_locks import AdvisoryLock
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow, TrialRow
 from tests.conftest import changed, running
@@ -152,7 +153,8 @@ def test_a_service_without_the_charts_lock_is_not_behind(database: Database, mon
     monkeypatch.setattr(Charting, "_update_charts", lambda *_: None)
     charting = Charting(database, "http://127.0.0.1:9", refresh=1, stopping=threading.Event())
     assert (charting.run_once(), charting.is_behind) == (1, True)
-    monkeypatch.setattr("service.background.charting.try_charts_lock", lambda _: nullcontext(enter_result=False))
+    taken = AdvisoryLock(None, held=False)
+    monkeypatch.setattr("service.background.charting.try_charts_lock", lambda _: nullcontext(taken))
     assert (charting.run_once(), charting.is_behind) == (0, False)
 
 

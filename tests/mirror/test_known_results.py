@@ -88,6 +88,7 @@ def test_results_up_to_another_event_are_read_again(
     with database.read() as session:
         load_batch(session, history.experiment_id, known)
     with database.write() as session:
+        mirrors.begin(session, history.experiment_id, "an experiment", "a run")
         mirrors.advance(session, history.experiment_id, 0, 5, {})
     history.completed_trial(1, 0.4)
 

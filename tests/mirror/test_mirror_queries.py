@@ -93,6 +93,7 @@ def test_an_experiment_is_behind_until_its_last_event_is_mirrored(
 
     with database.write() as session:
         assert mirrors.lag(session) == 6
+        mirrors.begin(session, history.experiment_id, "an experiment", "a run")
         mirrors.advance(session, history.experiment_id, 0, 5, {})
     with database.read() as session:
         assert mirrors.experiments_behind(session) == [unseen.experiment_id]
@@ -118,6 +119,7 @@ def test_an_experiment_is_catching_up_unless_its_mirror_fails(
     assert is_catching_up(since=timedelta(microseconds=1))
     for cursor, expected in ((0, True), (1, False)):
         with database.write() as session:
+            mirrors.begin(session, history.experiment_id, "an experiment", "a run")
             mirrors.advance(session, history.experiment_id, 0, cursor, {})
         assert is_catching_up() == expected
 
@@ -129,6 +131,7 @@ def test_of_two_batches_after_the_same_event_one_counts(
     history.completed_trial(0, 0.5)
     for cursor in (5, 3):
         with database.write() as session:
+            mirrors.begin(session, history.experiment_id, "an experiment", "a run")
             mirrors.advance(session, history.experiment_id, 0, cursor, {})
 
     with database.read() as session:
@@ -141,6 +144,7 @@ def test_a_batch_that_was_being_sent_does_not_count_when_everything_is_to_be_mir
     history = begin_experiment()
     trial = history.completed_trial(0, 0.5)
     with database.write() as session:
+        mirrors.begin(session, history.experiment_id, "an experiment", "a run")
         mirrors.advance(session, history.experiment_id, 0, 3, {})
     assert mirror_again(database, [history.name]) == 1
     with database.write() as session:
@@ -175,8 +179,8 @@ def test_of_several_service_processes_one_at_a_time_mirrors(database_url: str) -
     if one.is_sqlite:
         pytest.skip("SQLite has one service process")
     with mirrors.try_mirror_lock(one) as first, mirrors.try_mirror_lock(other) as second:
-        assert (first, second) == (True, False)
+        assert (first.held, second.held) == (True, False)
     with mirrors.try_mirror_lock(other) as second:
-        assert second
+        assert second.held
     one.close()
     other.close()
