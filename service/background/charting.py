@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class Charting:
     """Renders an experiment's charts after trials have ended, at most every `refresh` seconds, and when it ends.
 
-    Charts that fail are tried again later. After a crash the charts are rendered
+    Charts that fail are tried again later, and logged once. After a crash the charts are rendered
     again; they replace the artifacts with the same names.
     """
 
@@ -74,8 +74,8 @@ class Charting:
         try:
             self._update_charts(experiment_id)
         except Exception as error:  # noqa: BLE001 - failing charts must not stop the loop
-            self._backoff.failed(experiment_id)
-            log.warning("the charts of experiment %s failed: %s: %s", experiment_id, type(error).__name__, error)
+            if self._backoff.failed(experiment_id):
+                log.warning("the charts of experiment %s failed: %s: %s", experiment_id, type(error).__name__, error)
             return False
         self._backoff.succeeded(experiment_id)
         return True

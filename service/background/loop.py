@@ -14,6 +14,8 @@ from service.clock import Clock, utc_now
 logger = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 5.0
+MESSAGE_LENGTH = 1000
+"""Of an error on /readyz, in characters: libraries quote what another program answers, such as a whole page."""
 
 STUCK_SECONDS = 120.0
 """The longest call of work that the service needs. A statement that PostgreSQL does not answer ends much earlier."""
@@ -127,4 +129,5 @@ def _public_message(error: Exception) -> str:
     """Return the error's text for /readyz, which needs no token: a database's messages go to the log only."""
     if isinstance(error, ExceptionGroup):
         return f"{error.message}; the first: {_public_message(error.exceptions[0])}"
-    return type(error).__name__ if isinstance(error, SQLAlchemyError) else f"{type(error).__name__}: {error}"
+    name = type(error).__name__
+    return name if isinstance(error, SQLAlchemyError) else f"{name}: {error}"[:MESSAGE_LENGTH]

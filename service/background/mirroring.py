@@ -112,8 +112,8 @@ class Mirroring:
             raise
         except MlflowRefused as error:
             self._store_error(experiment_id, str(error))
-            self._backoff.failed(experiment_id)
-            log.warning("experiment %s is not mirrored: %s", experiment_id, error)
+            if self._backoff.failed(experiment_id):
+                log.warning("experiment %s is not mirrored: %s", experiment_id, error)
             count = 0
         except LockLost:
             raise

@@ -25,7 +25,7 @@ from service.mirror.found_runs import (
     written_to_first,
 )
 from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
-from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL
+from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL, text
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
 from service.mirror.run_update import RunUpdate
@@ -41,6 +41,8 @@ _CLIENT_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 _SERVER_ERROR = 500
+_MESSAGE_LENGTH, _READ_LENGTH = 400, 4000
+"""Of MLflow's messages, in characters: shown, and searched for credentials."""
 ADVICE = "is PACELINE_MLFLOW_URI right, or is a proxy in between?"
 MIRROR_AGAIN = "`paceline db mirror-again` has the service write everything again"
 log = logging.getLogger(__name__)
@@ -234,16 +236,23 @@ class TrackingClient:
             yield
         except MlflowException as error:
             refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
+            message = _excerpt(error.message)
+            error.args = (message,)  # in tracebacks
             if refused:
-                raise MlflowRefused(f"MLflow refused: {without_credentials(error.message)}") from error
-            raise MlflowUnavailable(without_credentials(_why_unavailable(self.uri, error))) from error
+                raise MlflowRefused(f"MLflow refused: {message}") from error
+            raise MlflowUnavailable(_why_unavailable(without_credentials(self.uri), message, error)) from error
 
 
-def _why_unavailable(uri: str, error: MlflowException) -> str:
+def _excerpt(message: str) -> str:
+    """One line, without credentials. MLflow's client quotes a foreign answer: its status, and then its whole body."""
+    return text(" ".join(without_credentials(message[:_READ_LENGTH]).split()), _MESSAGE_LENGTH)
+
+
+def _why_unavailable(uri: str, message: str, error: MlflowException) -> str:
     """One line. MLflow's own message about a server that is not there has five, full of objects of its libraries."""
     reason = next((cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror), None)
     if reason is None:
-        return f"MLflow at {uri} cannot be used: {error.message}"
+        return f"MLflow at {uri} cannot be used: {message}"
     return f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does"
 
 

@@ -158,6 +158,20 @@ def test_a_service_without_the_charts_lock_is_not_behind(database: Database, mon
     assert (charting.run_once(), charting.is_behind) == (0, False)
 
 
+def test_charts_that_fail_again_and_again_are_logged_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("service.background.charting.charts.outdated_experiments", lambda *_: ["x-1"])
+    monkeypatch.setattr(Charting, "_update_charts", lambda *_: 1 / 0)
+    passed = [0.0]
+    address = "http://127.0.0.1:9"
+    charting = Charting(database, address, refresh=1, stopping=threading.Event(), clock=lambda: sum(passed))
+    for _ in range(3):
+        charting.run_once()
+        passed.append(60)
+    assert caplog.messages == ["the charts of experiment x-1 failed: ZeroDivisionError: division by zero"]
+
+
 def test_many_trials_are_thinned_out_evenly_with_the_last_one() -> None:
     some = thinned(list(range(101)), 10)
     assert len(some) <= 10

@@ -1,11 +1,15 @@
 """Another program, such as a proxy, answers at MLflow's address. MLflow's client takes `{}` for an answer of MLflow."""
 
+import json
+import logging
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import requests
 
+from service.background.mirroring import Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.store import mirrors
 from service.store.sql.database import Database
@@ -113,3 +117,44 @@ def test_empty_ids_that_an_earlier_version_has_stored_heal_by_themselves(
 
     run = mirror.runs(history.name)["trial 00"]
     assert (run.info.status, mirror.curve(run, "val_accuracy")) == ("FINISHED", [(1, 0.5)])
+
+
+def test_a_page_is_shown_by_its_status_and_beginning(
+    mirror: Any, begin_experiment: Callable[..., Any], proxy: Proxy, database: Database
+) -> None:
+    """Also in the traceback, which the loop logs."""
+    history = begin_experiment()
+    proxy.status, proxy.body, proxy.lets_pass = 404, b"<html>\n" + b"<!-- /login?session=hidden -->\n" * 30_000, 0
+
+    with pytest.raises(MlflowUnavailable, match=r"404 != 200\. Response body: '<html> <!-- /login") as caught:
+        mirror.loop.run_once()
+
+    logged = "".join(traceback.format_exception(caught.value))
+    assert len(logged) < 20_000
+    assert "hidden" not in logged
+    with database.read() as session:
+        error = session.get_one(MirrorRow, history.experiment_id).error or ""
+    assert len(error) < 600
+    assert "\n" not in error
+
+
+def test_an_experiment_that_mlflow_refuses_is_logged_once(
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    proxy: Proxy,
+    database: Database,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begin_experiment()
+    passed = [0.0]
+    mirror.loop = Mirroring(database, mirror.client.tracking_uri, clock=lambda: sum(passed))
+    proxy.status, proxy.lets_pass = 400, 0
+    proxy.body = json.dumps({"error_code": "INVALID_PARAMETER_VALUE", "message": "no " * 30_000}).encode()
+    with caplog.at_level(logging.WARNING, "service.background.mirroring"):
+        for _ in range(3):
+            mirror.loop.run_once()
+            passed.append(60)
+
+    [message] = caplog.messages
+    assert "INVALID_PARAMETER_VALUE: no no" in message
+    assert len(message) < 600

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from service.background.loop import Loop
+from service.background.loop import MESSAGE_LENGTH, Loop
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 HOUR = 3600.0
@@ -38,6 +38,24 @@ def is_called_often_enough(work: Busy, *, within: float) -> bool:
     done = work.enough.wait(within)
     loop.stop()
     return done
+
+
+def test_an_error_that_quotes_a_whole_page_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/readyz` shows it."""
+    work = Busy(1)
+
+    def fail() -> int:
+        work.enough.set()
+        raise ValueError("<html> " * 100_000)
+
+    monkeypatch.setattr(work, "run_once", fail)
+    loop = Loop(work)
+    loop.start()
+    assert work.enough.wait(30)
+    loop.stop(30)
+    error = str(loop.health()["error"])
+    assert error.startswith("ValueError: <html>")
+    assert len(error) == MESSAGE_LENGTH
 
 
 def test_the_next_call_waits_for_the_interval() -> None:

@@ -19,6 +19,7 @@ from service.cli.doctor import cluster_checks, service_checks
 from service.cli.doctor.check import CheckState
 from service.cli.doctor.settings_checks import SETTINGS, check_settings
 from service.stack.ports import free_port
+from tests.unit.cli.canned_service import Answer, answering
 from tests.unit.cli.conftest import Run, service_in_a_thread
 
 Json = dict[str, Any]
@@ -199,6 +200,24 @@ def test_what_does_not_answer_is_named_without_its_password(tmp_path: Path) -> N
     for name in ("database", "MLflow"):
         assert str(port) in found[name].found
         assert "hidden" not in found[name].found
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"), [(b"<html>\nSign in" + b"!" * 1000, "<html> Sign in!"), (b"", "an empty body")]
+)
+def test_another_program_is_not_taken_for_mlflow(tmp_path: Path, body: bytes, shown: str) -> None:
+    with answering(Answer(200, body)) as (address, _):
+        checks = check_settings({"PACELINE_DATA_DIR": str(tmp_path), "PACELINE_MLFLOW_URI": address})
+        [found] = [one for one in checks if one.subject == "MLflow"]
+    assert found.state is CheckState.WARNING
+    assert f"{address} does not answer: another program answers there, with 200 and {shown}" in found.found
+    assert len(found.found) < 400
+
+
+def test_mlflow_is_known_by_its_answer(tmp_path: Path) -> None:
+    with answering(Answer(200, b"OK")) as (address, _):
+        checks = check_settings({"PACELINE_DATA_DIR": str(tmp_path), "PACELINE_MLFLOW_URI": address})
+        assert [one.state for one in checks if one.subject == "MLflow"] == [CheckState.OK]
 
 
 def test_a_cluster_that_cannot_be_asked_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
