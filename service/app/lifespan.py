@@ -3,11 +3,17 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import State
 
-from service.background.loop import STOP_SECONDS, Loop
 from service.runtime.computation.threads import limit_ordinary_threads
+
+if TYPE_CHECKING:  # imported only after the service answers reports
+    from service.background.loop import Loop
+
+STOP_SECONDS = 5.0
+"""How long the loops may take together to end."""
 
 
 @asynccontextmanager
@@ -22,7 +28,7 @@ async def running(state: State) -> AsyncIterator[None]:
     state.context.close()
 
 
-def _stop_together(loops: Sequence[Loop]) -> None:
+def _stop_together(loops: Sequence["Loop"]) -> None:
     """Several of them may wait for a database that does not answer."""
     for loop in loops:
         loop.ask_to_stop()

@@ -21,9 +21,6 @@ STUCK_SECONDS = 120.0
 """The longest call of work that the service needs. A statement that PostgreSQL does not answer ends much earlier."""
 
 
-STOP_SECONDS = 5.0
-
-
 class PartlyFailed(Exception):
     """A part of the work fails and pauses by itself; the rest is done, so the loop keeps its pace."""
 
@@ -71,7 +68,7 @@ class Loop:
     def ask_to_stop(self) -> None:
         self._stop.set()
 
-    def stop(self, timeout: float = STOP_SECONDS) -> None:
+    def stop(self, timeout: float = 5) -> None:
         self.ask_to_stop()
         if self._thread.ident is not None:  # otherwise the service never came to listen
             self._thread.join(timeout)
