@@ -13,6 +13,7 @@ A busy bucket refuses calls. pyarrow repeats most of them, a few times; `repeate
 It runs in the worker process and travels there by value.
 """
 
+import contextlib
 import os
 import posixpath
 import random
@@ -83,34 +84,36 @@ def save_files(
             folders.append(partial(storage.create_dir, target))
         elif one.type is FileType.File:
             copies[name] = partial(copy_file, origin, one.path, storage, target)
-    is_local = isinstance(storage, LocalFileSystem)
+    patience = 0.0 if isinstance(storage, LocalFileSystem) else patience_seconds
     for create in folders:
-        repeated(create, 0.0 if is_local else patience_seconds)
-    if is_local:
-        run_all(copies.values())
-    else:
-        repeated(partial(_upload, copies, storage, destination, patience_seconds), patience_seconds)
+        repeated(create, patience)
+    run_all(partial(repeated, copy, patience) for copy in copies.values())
+    if copies and not isinstance(storage, LocalFileSystem):
+        _copy_until_listed(copies, storage, destination, patience)
 
 
-def _upload(copies: dict[str, Callable[[], int]], storage: FileSystem, folder: str, patience_seconds: float) -> None:
-    """Call the copies, by paths below the folder, and drop those whose files a listing has. Raises OSError for others.
+def _copy_until_listed(
+    copies: Mapping[str, Callable[[], int]], storage: FileSystem, folder: str, patience_seconds: float
+) -> None:
+    """Call the copies, by paths below the folder, again whose files a listing lacks. Raises OSError for the others.
 
-    One listing has the files of all ranks, 1,000 with each call, and so costs less than a call for each file.
+    The size may be that of another rank's file of the same name: of those, the last one stays.
     """
-    counts = run_all([partial(repeated, copy, patience_seconds) for copy in copies.values()])
-    missing = unconfirmed(storage, folder, dict(zip(copies, counts, strict=True))) if copies else set()
-    for name in copies.keys() - missing:
-        del copies[name]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise OSError(f"the storage has taken {min(missing)}{more}, and does not have it; {ELSEWHERE_ADVICE}")
+    deadline, pause = time.monotonic() + patience_seconds, FIRST_PAUSE_SECONDS
+    while missing := copies.keys() - repeated(partial(_listed, storage, folder), patience_seconds):
+        if time.monotonic() + pause > deadline:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise OSError(f"the storage has taken {min(missing)}{more}, and does not have it; {ELSEWHERE_ADVICE}")
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        with contextlib.suppress(OSError):  # then the next listing lacks it
+            run_all(copies[name] for name in missing)
 
 
-def unconfirmed(storage: FileSystem, folder: str, sizes: Mapping[str, int]) -> set[str]:
-    """Those of the files, by their paths below the folder, that a listing of it does not have with this size."""
-    listed = storage.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
-    found = {posixpath.relpath(one.path.lstrip("/"), folder.lstrip("/")): one.size for one in listed}
-    return {name for name, size in sizes.items() if found.get(name) != size}
+def _listed(storage: FileSystem, folder: str) -> set[str]:
+    """The files below the folder, by their paths in it. One listing has those of all ranks, 1,000 with each call."""
+    found = storage.get_file_info(FileSelector(folder, recursive=True, allow_not_found=True))
+    return {one.path.lstrip("/").removeprefix(folder.strip("/")).lstrip("/") for one in found}
 
 
 def run_all(calls: Iterable[Callable[[], T]]) -> list[T]:

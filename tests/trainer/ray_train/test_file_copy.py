@@ -120,3 +120,39 @@ def test_many_files_are_confirmed_with_one_call(s3: S3Server, storage: "Storage"
     s3.answers.clear()
     save_files(str(folder), storage[1], None, storage[0])
     assert [line.split()[1] for line in s3.answers if line.split()[1] not in ("PUT", "POST")] == ["GET"]
+
+
+def test_a_file_that_another_rank_saves_under_the_same_name_is_no_error(
+    storage: "Storage", checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.ray_train import file_copy  # noqa: PLC0415
+
+    copy_file = file_copy.copy_file
+
+    def copy_before_the_other_rank(source: "FileSystem", path: str, target: "FileSystem", target_path: str) -> int:
+        size = copy_file(source, path, target, target_path)
+        with target.open_output_stream(target_path) as stream:
+            stream.write(b"of the other rank")
+        return size
+
+    monkeypatch.setattr(file_copy, "copy_file", copy_before_the_other_rank)
+    file_copy.save_files(str(checkpoint), storage[1], None, storage[0], patience_seconds=0.0)
+
+
+def test_a_listing_that_is_refused_for_a_while_copies_no_file_again(
+    s3: S3Server, storage: "Storage", checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.ray_train import file_copy  # noqa: PLC0415
+
+    listed, calls = file_copy._listed, itertools.count()
+
+    def refused_at_first(filesystem: "FileSystem", folder: str) -> set[str]:
+        if next(calls) == 0:
+            raise OSError("SlowDown")
+        return listed(filesystem, folder)
+
+    monkeypatch.setattr(file_copy, "_listed", refused_at_first)
+    s3.answers.clear()
+    file_copy.save_files(str(checkpoint), storage[1], None, storage[0])
+    assert next(calls) == 2
+    assert len([line for line in s3.answers if "?uploads " in line]) == 4
