@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.timeouts import PATIENCE_SECONDS
+
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray takes a second
 
 WORKER = """
@@ -41,7 +43,9 @@ def use_the_number_again():
 own, raylets_end = connected(raylet)
 of_plasma, _ = connected(plasma)
 worker._global_node = SimpleNamespace(raylet_socket_name=raylet)
+before = len(os.listdir("/proc/self/fd"))
 release_raylet_in_children()
+print("new descriptors:", len(os.listdir("/proc/self/fd")) - before, flush=True)
 release_raylet_in_children()
 in_child(use_the_number_again)
 waiting, end = os.pipe()
@@ -56,5 +60,10 @@ print("raylet reads", raylets_end.recv(1))
 
 def test_a_child_keeps_the_connection_to_no_raylet_open_and_all_other_files(tmp_path: Path) -> None:
     program = [sys.executable, "-c", WORKER, str(tmp_path)]
-    said = subprocess.run(program, check=True, capture_output=True, text=True).stdout
-    assert said.splitlines() == ["child: /dev/null socket", f"its child: {tmp_path}", "raylet reads b''"]
+    said = subprocess.run(program, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+    assert said.splitlines() == [
+        "new descriptors: 0",
+        "child: /dev/null socket",
+        f"its child: {tmp_path}",
+        "raylet reads b''",
+    ]

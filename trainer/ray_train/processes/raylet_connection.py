@@ -7,6 +7,7 @@ nobody would notice the worker's death before theirs.
 import contextlib
 import os
 import socket
+import stat
 
 from ray._private import worker as ray_worker
 
@@ -46,6 +47,8 @@ def _connected_to(path: str) -> list[int]:
 def _peer_of(descriptor: int) -> object:
     """The address at the other end; None if it is no connection, or closed meanwhile."""
     try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None  # a duplicate of a pipe's end would keep the pipe open for a moment
         with socket.socket(fileno=os.dup(descriptor)) as connection:
             return connection.getpeername()
     except OSError:
