@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
-from trainer.client.http import ServiceClient
+from trainer.client.http import ServiceClient, with_alternatives
 
 
 class FilterSearch:
@@ -22,7 +22,8 @@ class FilterSearch:
 
     def is_filtered(self, error: ServiceUnreachable) -> bool:
         """To be asked after each answer."""
-        if not isinstance(error, ForeignAnswer):
+        if not isinstance(error, ForeignAnswer):  # an outage, in which a gateway may answer for a while
+            self._since, self._is_service_there = None, False
             return False
         now = time.monotonic()
         if self._since is None:
@@ -38,7 +39,7 @@ class FilterSearch:
 def has_answer_to_heartbeat(client: ServiceClient, trial: str) -> bool:
     """Whether the service itself answers, also if it refuses the call. It extends the lease."""
     try:
-        client.post(f"/v1/trials/{trial}/heartbeat", {"wait_seconds": 0})
+        client.post(f"/v1/trials/{trial}/heartbeat", {"wait_seconds": 0, **with_alternatives(client)})
     except ServiceUnreachable:
         return False
     except CallRefused:

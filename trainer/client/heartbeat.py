@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
-from trainer.client.http import ServiceClient, backoff_delays, post_with_samples
+from trainer.client.http import ServiceClient, backoff_delays, post_with_samples, with_alternatives
 from trainer.client.listener import ServiceListener
 from trainer.process_log.context import log_context
 
@@ -73,8 +73,7 @@ class HeartbeatThread(threading.Thread):
 
     def _body(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Without the fields that say nothing: a service of an earlier version would refuse them."""
-        more = {"has_alternatives": True} if self._client.has_alternatives else {}
-        return {"wait_seconds": self._interval, **progress, **more}
+        return {"wait_seconds": self._interval, **progress, **with_alternatives(self._client)}
 
     def _beat(self) -> float:
         """Make one call; returns the seconds from its start to the next one. Raises ServiceUnreachable."""

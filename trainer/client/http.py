@@ -175,6 +175,11 @@ class ServiceClient:
         raise error_of(answer)
 
 
+def with_alternatives(client: ServiceClient) -> dict[str, bool]:
+    """The field of `trainer.wire.Heartbeat`, if it says anything: a service of an earlier version would refuse it."""
+    return {"has_alternatives": True} if client.has_alternatives else {}
+
+
 def _reader(path: str) -> Read[dict[str, Any] | None]:
     promise = PROMISES[path.rpartition("/")[2]]
     return lambda answer: promised(answer, promise)

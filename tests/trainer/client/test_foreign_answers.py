@@ -19,6 +19,7 @@ from trainer.client import finish, http, log_outbox
 from trainer.client import outbox as outbox_module
 from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, PROMISES
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
+from trainer.client.filter_search import FilterSearch
 from trainer.client.finish import post_finish
 from trainer.client.http import ServiceClient, download_package
 from trainer.client.log_outbox import LogOutbox
@@ -236,6 +237,12 @@ def test_a_report_that_a_filter_answers_itself_ends_the_attempt(
     deliver(outbox)
     assert [undelivered(error).kind for error in lost] == [LOST]
     assert "reports answered 200 without a body of Paceline's" in undelivered(lost[0]).message
+
+
+def test_foreign_answers_before_and_after_an_outage_are_those_of_no_filter() -> None:
+    search = FilterSearch(0.0, lambda: True)
+    page, away = ForeignAnswer("a page"), ServiceUnreachable("503")
+    assert [search.is_filtered(one) for one in (page, away, page, page)] == [False, False, False, True]
 
 
 def test_a_report_waits_where_heartbeats_get_foreign_answers_too(
