@@ -60,12 +60,11 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """As Ray's."""
-        path = path or self._scratch.new_directory()
+        directory = Path(path or self._scratch.new_directory()).expanduser().absolute()
+        directory.mkdir(parents=True, exist_ok=True)  # an error of the user's own directory is no error of the storage
         if self._is_local:
             with self._read_errors():
-                return str(super().to_directory(path))
-        directory = Path(path).expanduser().absolute()
-        directory.mkdir(parents=True, exist_ok=True)
+                return str(super().to_directory(directory))
         with TempFileLock(str(directory)):
             self._download(directory)
         return str(directory)

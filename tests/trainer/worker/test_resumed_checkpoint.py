@@ -198,6 +198,15 @@ def test_a_shared_directory_that_another_user_may_have_made_is_not_used(
     assert [path.name for path in shared.iterdir()] == ["model.bin"]
 
 
+def test_a_copy_into_a_directory_that_cannot_be_made_is_an_error_of_the_user(tmp_path: Path) -> None:
+    from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
+
+    (saved := tmp_path / "saved").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        ResumedCheckpoint(str(saved), not_read).to_directory(tmp_path / "file" / "out")
+
+
 @pytest.mark.parametrize("place", ["bucket", "directory"])
 def test_a_checkpoint_that_is_not_there_is_a_missing_file_and_no_error_of_the_user(
     checkpoint: Callable[..., Any], tmp_path: Path, place: str
