@@ -8,7 +8,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 
 from search.samplers.optuna.gp.absent_values import absent_value
 from search.samplers.optuna.gp.model_space import Number, place_of, step_of
-from search.space.axes import Axis
+from search.space.axes import Axis, joined
 from search.space.conditions import Condition
 from search.space.space import Space, axis_of
 
@@ -75,7 +75,7 @@ def _absent_place(distribution: BaseDistribution) -> float:
 
 
 def _places(distribution: BaseDistribution, axis: Axis, condition: Condition) -> Iterator[tuple[float, float]]:
-    for first, last in axis.where(condition):
+    for first, last in joined(axis.where(condition)):
         if isinstance(distribution, CategoricalDistribution):
             yield first - 0.5, last + 0.5
         else:
