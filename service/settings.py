@@ -227,7 +227,8 @@ def _has_credentials(uri: str) -> bool:
     """Whether it has a password, as pyarrow takes one. A secret may also have a `/`, which ends its URI early."""
     authority = re.split(r"[/?]", uri.partition("://")[2], maxsplit=1)[0]
     user, _, server = authority.rpartition("@")
-    is_server = server.startswith("[") or re.fullmatch(r"[^:]*(:\d*)?", server)
+    port = "" if uri.partition(":")[0] in ("s3", "gs", "gcs") else r"(:\d+)?"  # those name a bucket, which has no port
+    is_server = server.startswith("[") or re.fullmatch(rf"[^:]*{port}", server)
     return ":" in user or not is_server or re.search(r"[?&](client_secret|sig)=", uri) is not None
 
 

@@ -91,6 +91,8 @@ def test_a_link_as_data_directory_is_closed_to_other_users(tmp_path: Path) -> No
         ("PACELINE_STORAGE=s3:/bucket/x", "must be a path, or a URI as s3://bucket/path, not as s3:/…"),
         ("PACELINE_STORAGE=s3://KEY:SE+CR@bucket/x", "must have no credentials"),
         ("PACELINE_STORAGE=s3://KEY:SE/CR@bucket/x", "must have no credentials"),
+        ("PACELINE_STORAGE=s3://KEY:/SECR@bucket/x", "must have no credentials"),
+        ("PACELINE_STORAGE=s3://KEY:12/CR@bucket/x", "must have no credentials"),
         ("PACELINE_STORAGE=abfs://:KEY@account.dfs.core.windows.net/x", "must have no credentials"),
         ("PACELINE_STORAGE=abfs://data@account.dfs.core.windows.net/x?client_secret=KEY", "must have no credentials"),
         ("PACELINE_STORAGE=file:/mnt/x", "must be a path, or a URI as s3://bucket/path, not as file:/…"),
