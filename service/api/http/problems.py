@@ -21,7 +21,7 @@ from service.errors import (
     Unauthorized,
     Unavailable,
 )
-from service.store.sql.database import is_full, is_outage
+from service.store.sql.database import is_busy, is_full, is_locked, is_outage
 from trainer.process_log.context import log_context
 
 MEDIA_TYPE = "application/problem+json"
@@ -33,7 +33,7 @@ READING = {"GET", "HEAD"}
 NOT_DONE = "the database does not answer or is busy; retry, nothing was lost"
 
 MAY_BE_DONE = (
-    "the connection to the database was lost, and the call may have been carried out: repeat it if it had an "
+    "the database does not answer or is busy, and the call may have been carried out: repeat it if it had an "
     "Idempotency-Key, which keeps it from being done twice, or look first whether it was done"
 )
 
@@ -100,8 +100,12 @@ async def _outage(request: Request, error: Exception) -> Response:
 
 
 def _may_be_done(request: Request, error: Exception) -> bool:
-    """Whether the connection was lost in a call that changes something: the lost answer may be that of a COMMIT."""
-    return request.method not in READING and isinstance(error, DBAPIError) and error.connection_invalidated
+    """Whether the call changes something: the lost answer may be that of a COMMIT, or of a read after it.
+
+    Not so where another transaction has what it would change.
+    """
+    is_refused = isinstance(error, DBAPIError) and (is_locked(error) or is_busy(error))
+    return request.method not in READING and not is_refused
 
 
 async def _full(_: Request, error: Exception) -> Response:
