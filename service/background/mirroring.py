@@ -59,6 +59,7 @@ class Mirroring:
         self._connection = TrackingConnection(tracking_uri)
         self._unanswered = UnansweredCreations(clock)
         self._unsettled = UnsettledBatches(database)
+        self._rewound: set[str] = set()
         self._lock = AdvisoryLock(None, held=False)
         self._known = KnownResults()
         self._failures: dict[str, str] = {}
@@ -71,7 +72,7 @@ class Mirroring:
         error; as long as experiments fail with one, this raises MirrorFailed after mirroring the others.
         """
         self.is_behind = False
-        self._unsettled.rewind_passed()
+        self._rewound = self._unsettled.rewind_passed()
         with mirrors.try_mirror_lock(self._database) as self._lock:
             counts = self._mirror_all() if self._lock.held else []
             has_mirrored = self._lock.held
@@ -87,7 +88,8 @@ class Mirroring:
             behind = mirrors.experiments_behind(session)
         self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
         self._backoff.keep_only(behind)  # others were deleted
-        return [self._try(experiment_id) for experiment_id in behind if not self._backoff.is_resting(experiment_id)]
+        due = [one for one in behind if one not in self._rewound and not self._backoff.is_resting(one)]
+        return [self._try(experiment_id) for experiment_id in due]
 
     def _forget_without_ids(self) -> None:
         """Once after the start: what earlier versions have stored is mirrored again."""
@@ -145,6 +147,7 @@ class Mirroring:
         if not has_advanced:
             return 0
         self._unsettled.settled(experiment_id)
+        self._unanswered.stored_runs(experiment_id, new_run_ids)
         self.is_behind |= not batch.is_last
         self._known.keep(experiment_id, batch.cursor, projection.best)
         if batch.is_last and batch.given.experiment.ended_at is not None:

@@ -4,7 +4,7 @@ MLflow has not answered a creation, and may still execute it, beside that of a l
 not stored yet: the batch failed, or another service has stored a run meanwhile.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from service.mirror.new_runs import GENERATION_TAG, TRIAL_TAG, NewRun
@@ -61,6 +61,13 @@ class UnansweredCreations:
             return
         creation.run_id = run_id
         creation.looks_at = [self._clock() + seconds for seconds in LOOK_AFTER_SECONDS]
+
+    def stored_runs(self, experiment_id: str, run_ids: Mapping[tuple[str, int], str]) -> None:
+        """The database has the ids of these runs of trials, by trial and generation."""
+        for one in self.all():
+            run_id = run_ids.get(one.run_key) if one.run_key and one.experiment_id == experiment_id else None
+            if run_id is not None:
+                self.stored(one.new, run_id)
 
     def _entry(self, experiment_id: str, mlflow_experiment_id: str, new: NewRun) -> UnansweredCreation:
         """A new entry if there is none, or one that is about to be forgotten or that belongs to an earlier run."""

@@ -22,10 +22,14 @@ class UnsettledBatches:
         """What this process has written is stored as written."""
         self._after.pop(experiment_id, None)
 
-    def rewind_passed(self) -> None:
-        """Have the events written again, once, from batches on from which another service has gone on."""
+    def rewind_passed(self) -> set[str]:
+        """Have the events written again, once, from batches on from which another service has gone on.
+
+        Returns the experiments concerned. Another service is to write them, because this one may fail at them again.
+        """
+        rewound: set[str] = set()
         if not self._after:
-            return
+            return rewound
         with self._database.read() as session:
             rows = mirrors.mirrors_of(session, self._after)
         for experiment_id, after in list(self._after.items()):
@@ -33,5 +37,7 @@ class UnsettledBatches:
             if cursor > after:
                 with self._database.write() as session:
                     mirrors.rewind(session, experiment_id, after)
-            if cursor != after:
+                rewound.add(experiment_id)
+            if cursor != after or experiment_id not in rows:
                 del self._after[experiment_id]
+        return rewound

@@ -30,6 +30,7 @@ class AdvisoryLock:
                 self._connection.scalar(text("select 1"))
             except DBAPIError as error:
                 self.held = False
+                self._connection.invalidate()  # it may still have the lock, which must not return to the pool with it
                 raise LockLost("the connection with the lock is lost; another service may have it now") from error
         if not self.held:
             raise LockLost("the lock is not held")
@@ -49,4 +50,13 @@ def try_advisory_lock(database: Database, key: int) -> Iterator[AdvisoryLock]:
         finally:
             if lock.held:
                 lock.held = False
-                connection.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
+                _unlock(connection, key)
+
+
+def _unlock(connection: Connection, key: int) -> None:
+    """The end of a connection releases its lock, too."""
+    try:
+        connection.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
+    except DBAPIError:
+        connection.invalidate()
+        raise

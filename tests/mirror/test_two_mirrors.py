@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from mlflow import MlflowClient
 from sqlalchemy import text
 
 from service.background.mirroring import Mirroring
+from service.mirror.mlflow_errors import MlflowUnavailable
+from service.mirror.unsettled_batches import UnsettledBatches
 from service.store import mirrors
 from service.store.advisory_locks import LockLost
 from service.store.sql.database import Database
@@ -157,3 +160,57 @@ def test_a_lost_lock_is_noticed(database_url: str) -> None:
             assert second.held
     one.close()
     other.close()
+
+
+def test_a_lock_that_cannot_be_checked_is_not_kept_by_the_pool(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL may have cancelled the statement alone, so that the connection has the lock."""
+    one, other = Database(database_url), Database(database_url)
+    if one.is_sqlite:
+        pytest.skip("SQLite has one service process")
+    with mirrors.try_mirror_lock(one) as lock:
+        with monkeypatch.context() as patch:
+            patch.setattr("service.store.advisory_locks.text", lambda _: text("select 1 / 0"))
+            with pytest.raises(LockLost):
+                lock.check()
+        with mirrors.try_mirror_lock(other) as second:
+            assert second.held
+    one.close()
+    other.close()
+
+
+@pytest.mark.slow
+def test_a_batch_that_this_service_cannot_write_is_left_to_the_other_one(
+    mirror: Any, other: Mirroring, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = begin_experiment()
+    mirror.catch_up()
+    history.completed_trial(0, 0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror.loop, "_write_unless_deleted", Mock(side_effect=MlflowUnavailable("too large")))
+        with pytest.raises(MlflowUnavailable):
+            mirror.loop.run_once()
+        other.run_once()
+        assert mirror.loop.run_once() == 0
+    other.run_once()
+    assert mirror.runs(history.name)["trial 00"].info.status == "FINISHED"
+    assert (mirror.loop.run_once(), other.run_once()) == (0, 0)
+
+
+def test_what_is_known_of_a_deleted_experiment_is_dropped(database: Database) -> None:
+    batches = UnsettledBatches(database)
+    batches.began("deleted", 0)
+    assert batches.rewind_passed() == set()
+    assert batches._after == {}
+
+
+@pytest.mark.slow
+def test_a_creation_whose_run_is_stored_is_not_kept(
+    mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first mirror of a large database creates so many that they would fill the memory until all are mirrored."""
+    begin_experiment().completed_trial(0, 0.5)
+    monkeypatch.setattr(mirror.loop, "_delete_late_runs", lambda: None)
+    mirror.loop.run_once()
+    assert [one for one in mirror.loop._unanswered.all() if one.run_key] == []
