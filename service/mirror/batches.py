@@ -21,6 +21,9 @@ MAX_EVENTS = 2000
 MAX_POINTS = 20_000
 """Of metrics. MLflow takes about 25 calls for these; thousands more would hold up the other experiments."""
 
+READ_SECONDS = 600.0
+"""How long PostgreSQL may be silent while the results of a whole experiment are read."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -99,7 +102,7 @@ def _is_later_revival(event: EventRow, first: EventRow) -> bool:
 
 def _results_up_to(session: Session, experiment: ExperimentRow, cursor: int) -> BestSoFar:
     """Return the results of the events up to the cursor, as after a start: reading all of them may take long."""
-    lift_statement_timeout(session.connection())
+    lift_statement_timeout(session.connection(), READ_SECONDS)
     return BestSoFar(
         mirrors.count_events(session, experiment.id, cursor, tuple(TRIAL_ENDS)),
         _best_values_up_to(session, experiment, cursor),
