@@ -135,7 +135,8 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
     assert "ValueError: step 1 cannot be validated with *** (validation function validated:validate, validated" in first
     assert "process has died" in second
     assert "took longer than its timeout_s (1 s)" in third
-    assert "could not be read" in fourth
+    assert "NotThere: the checkpoint /" in fourth
+    assert "is not on the storage" in fourth
     assert accuracies(service, trials[0]) == [(1, None), (2, None)]
     completed(service, trials[4])
     assert {report.metrics["said"] for report in service.reports[trials[4]]} == {"the key is ***"}
