@@ -133,7 +133,7 @@ def refusing_shutdown() -> Iterator[None]:
 
 @contextlib.contextmanager
 def refusing_exit() -> Iterator[None]:
-    """Have `os._exit()` raise in this thread: a process that ends counts as lost, and nobody would know why.
+    """Have `os._exit()` raise in this thread: a process that ends counts as lost, without a reason.
 
     A child that the thread forks ends as usual.
     """

@@ -1,7 +1,7 @@
 """A worker's connection to its node's raylet, which takes the worker for dead when the connection is closed.
 
 A child that the worker forks has the connection as well, and may outlive it, such as those of a ProcessPoolExecutor:
-nobody would notice the worker's death before theirs.
+Ray would notice the worker's death only after theirs.
 """
 
 import contextlib

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> NoReturn:
         os.execv(sys.executable, [sys.executable, rays_program(), *arguments])  # noqa: S606
     # As in Ray's, `py_executable` is part of a command of the shell.
     command = ["exec", context.get("py_executable", sys.executable), *map(shlex.quote, worker)]
-    if "PATH" in variables and not has_shell(variables["PATH"]):  # Ray's program fails, and nobody knows why
+    if "PATH" in variables and not has_shell(variables["PATH"]):  # Ray's program fails without a reason
         command = [f"PATH={shlex.quote(variables.pop('PATH'))}", *command]
     os.environ |= variables
     os.execvp("bash", ["bash", "-c", " ".join(command)])  # noqa: S606, S607
