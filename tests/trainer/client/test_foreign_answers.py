@@ -12,11 +12,11 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from tests.trainer.service_listener import listener, nothing
 from trainer import wire
-from trainer.client import finish, http, log_outbox
-from trainer.client import outbox as outbox_module
+from trainer.client import http
 from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, PROMISES
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.filter_search import FilterSearch
@@ -165,7 +165,7 @@ def test_output_is_sent_again_until_the_service_itself_answers(
 def test_output_that_a_filter_answers_itself_keeps_neither_other_output_nor_the_end(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log_outbox, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, LogOutbox._filter_search, "FILTERED_SECONDS", 0.0)
     outbox = LogOutbox(client(proxy, trial), trial, nothing)
     proxy.filtered = b"/etc/passwd"
     outbox.put(0, 0, "/etc/passwd\n")
@@ -179,7 +179,7 @@ def test_output_that_a_filter_answers_itself_keeps_neither_other_output_nor_the_
 def test_output_is_whole_where_the_service_comes_back_while_it_is_tried_without_text(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_outbox, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, LogOutbox._filter_search, "FILTERED_SECONDS", 0.0)
     outbox = LogOutbox(client(proxy, trial), trial, nothing)
     proxy.canned = [FOREIGN["a page"]]  # and then the service answers the call without text
     outbox.put(0, 0, "a line\n")
@@ -200,7 +200,7 @@ def test_an_end_is_sent_again_until_the_service_itself_answers(
 def test_an_end_whose_error_a_filter_answers_itself_comes_without_its_text(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(finish, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, post_finish, "FILTERED_SECONDS", 0.0)
     proxy.filtered = b"/etc/passwd"
     failure = Failure(USER_ERROR, "KeyError: 1", "open('/etc/passwd')", {0: "open('/etc/passwd')"})
     body = {"outcome": "failed", "error": to_json(failure, began=True)}
@@ -215,7 +215,7 @@ def test_an_end_whose_error_a_filter_answers_itself_comes_without_its_text(
 def test_an_end_keeps_its_text_where_the_service_is_away_and_comes_back(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finish, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, post_finish, "FILTERED_SECONDS", 0.0)
     proxy.canned = [FOREIGN["a page"]]  # and then the heartbeat and the end are answered
     body = {"outcome": "failed", "error": to_json(Failure(USER_ERROR, "KeyError: 1"), began=True)}
     post_finish(client(proxy, trial), trial, body, threading.Event())
@@ -227,7 +227,7 @@ def test_an_end_keeps_its_text_where_the_service_is_away_and_comes_back(
 def test_a_report_that_a_filter_answers_itself_ends_the_attempt(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_module, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, ReportOutbox._filter_search, "FILTERED_SECONDS", 0.0)
     lost: list[Exception] = []
     outbox = ReportOutbox(client(proxy, trial), trial, listener(on_report_lost=lost.append))
     proxy.filtered = b"select * from"
@@ -248,7 +248,7 @@ def test_foreign_answers_before_and_after_an_outage_are_those_of_no_filter() -> 
 def test_a_report_waits_where_heartbeats_get_foreign_answers_too(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_module, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, ReportOutbox._filter_search, "FILTERED_SECONDS", 0.0)
     lost: list[Exception] = []
     outbox = ReportOutbox(client(proxy, trial), trial, listener(on_report_lost=lost.append))
     proxy.canned = [FOREIGN["a page"]] * 8
