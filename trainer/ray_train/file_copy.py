@@ -116,15 +116,13 @@ def _listed(storage: FileSystem, folder: str) -> set[str]:
     return {one.path.lstrip("/").removeprefix(folder.strip("/")).lstrip("/") for one in found}
 
 
-def run_all(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """Run them in threads; returns what they return.
-
-    Raises what the first of them raises, and starts no further ones then.
-    """
+def run_all(calls: Iterable[Callable[[], object]]) -> None:
+    """Run them in threads. Raises what the first of them raises, and starts no further ones then."""
     with ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="paceline-copy") as pool:
         running = [pool.submit(call) for call in calls]
         try:
-            return [one.result() for one in running]
+            for one in running:
+                one.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
