@@ -1,6 +1,5 @@
 """What a command reports: lines of its output, a file with JSON lines, and HTTP calls."""
 
-import json
 import os
 import re
 import tracemalloc
@@ -9,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import httpx
 import pytest
 
 from tests.trainer.conftest import until
@@ -17,7 +15,6 @@ from trainer.worker.commands.command_metrics import (
     MAX_JSON_LINE_BYTES,
     CommandReport,
     JsonLinesReader,
-    ReportServer,
     StdoutReader,
 )
 from trainer.worker.commands.command_process import open_fifo
@@ -26,7 +23,6 @@ from trainer.worker.failures import BadCommandFile
 
 LOSS = re.compile(r"loss=(?P<loss>\S+)(?: acc=(?P<acc>\S+))?")
 EPOCH = re.compile(r"epoch (?P<epoch>\d+)")
-SECONDS = 120
 PAIRS = re.compile(r"(?P<name>\w+)=(?P<value>\S+)")
 
 
@@ -306,60 +302,6 @@ def test_an_error_in_handing_over_a_report_is_not_lost(tmp_path: Path, kind: str
         readers[kind].start()
         readers[kind].finish()
     assert errors == [error]
-
-
-@contextmanager
-def serving(put: Callable[[CommandReport], None]) -> Iterator[ReportServer]:
-    server = ReportServer(put)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.finish()
-
-
-def decide(decision: str, found: list[CommandReport]) -> Callable[[CommandReport], None]:
-    def put(report: CommandReport) -> None:
-        found.append(report)
-        assert report.decision
-        report.decision.set_result(decision)
-
-    return put
-
-
-@pytest.mark.parametrize("decision", ["continue", "stop"])
-def test_a_call_is_answered_with_the_decision(decision: str) -> None:
-    found: list[CommandReport] = []
-    with serving(decide(decision, found)) as server:
-        headers = {"Authorization": f"Bearer {server.token}"}
-        answer = httpx.post(server.url, json={"metrics": {"loss": 0.5}}, headers=headers, timeout=SECONDS)
-    assert (answer.status_code, answer.json()) == (200, {"decision": decision})
-    assert [one.metrics for one in found] == [{"loss": 0.5}]
-
-
-@pytest.mark.parametrize(
-    ("token", "body", "status", "says"),
-    [
-        ("wrong", {"metrics": {"loss": 1}}, 401, "$PACELINE_LEASE"),
-        (None, {"loss": 1}, 422, "the body has no object `metrics`"),
-        (None, [1], 422, "the body has no object `metrics`"),
-        (None, "x" * 1_000_001, 422, "1 to 1000000 bytes"),
-    ],
-)
-def test_a_wrong_call_says_what_would_be_right(token: str | None, body: Any, status: int, says: str) -> None:
-    with serving(lambda _: pytest.fail("no report")) as server:
-        headers = {"Authorization": f"Bearer {token or server.token}"}
-        answer = httpx.post(server.url, content=json.dumps(body), headers=headers, timeout=SECONDS)
-    assert answer.status_code == status
-    assert says in answer.json()["detail"]
-
-
-def test_a_call_with_json_that_is_nested_too_deeply_says_so() -> None:
-    with serving(lambda _: pytest.fail("no report")) as server:
-        headers = {"Authorization": f"Bearer {server.token}"}
-        answer = httpx.post(server.url, content="[" * 100_000, headers=headers, timeout=SECONDS)
-    assert answer.status_code == 422
-    assert answer.json()["detail"].startswith("maximum recursion depth exceeded while decoding a JSON array")
 
 
 def test_the_last_line_that_was_read_says_when_it_was_written(tmp_path: Path) -> None:
