@@ -17,6 +17,9 @@ PROBE_SECONDS = 20.0
 RETRY_SECONDS = 3.0
 """The pause after a probe that has failed."""
 
+CONTENT_BYTES = 4096
+"""More than a bucket's error has: pyarrow repeats a refused reading only if the error fits into the file's size."""
+
 GIGABYTE = 10**9
 
 ROOM_SECONDS = 900.0
@@ -142,7 +145,7 @@ def _file_in(location: str, name: str) -> tuple[FileSystem, str]:
 
 def _write(storage: FileSystem, file: str) -> None:
     """Raises OSError if the file cannot be read afterwards as it was written, whatever the storage has answered."""
-    content = f"paceline {secrets.token_hex(16)}".encode()
+    content = secrets.token_hex(CONTENT_BYTES // 2).encode()
     storage.create_dir(str(PurePosixPath(file).parent), recursive=True)
     with storage.open_output_stream(file) as stream:
         stream.write(content)
