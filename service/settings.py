@@ -85,7 +85,7 @@ class Settings:
         return cls(
             data_dir=data_dir,
             database_url=_database_url(env.get("PACELINE_DATABASE_URL") or sqlite_url(data_dir / DATABASE_FILE)),
-            storage=_storage(env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints")),
+            storage=storage_location(env.get("PACELINE_STORAGE") or str(data_dir / "checkpoints")),
             host=env.get("PACELINE_HOST") or cls.host,
             port=_whole(env, "PACELINE_PORT", cls.port, most=MAX_PORT),
             hosts=_hosts(env.get("PACELINE_HOSTS", "")),
@@ -208,8 +208,11 @@ def _database_url(url: str) -> str:
     return url
 
 
-def _storage(text: str) -> str:
-    """A directory as an absolute path, since the agents and workers have other working directories."""
+def storage_location(text: str) -> str:
+    """A directory as an absolute path, since the agents and workers have other working directories; or a URI.
+
+    Raises BadSettings, without the credentials that a URI must not have.
+    """
     if "://" in text:
         if not text.startswith("/") and _has_credentials(text):
             raise BadSettings(

@@ -9,6 +9,7 @@ from service.cli.doctor.cluster_checks import check_cluster
 from service.cli.doctor.service_checks import check_service
 from service.cli.doctor.settings_checks import check_settings
 from service.cli.shared_options import access_token
+from service.settings import BadSettings, storage_location
 
 
 def run_checks(services: Sequence[str], ray_address: str | None, storage: str | None) -> Iterator[Check]:
@@ -17,7 +18,7 @@ def run_checks(services: Sequence[str], ray_address: str | None, storage: str | 
         yield from _service(url)
     yield from check_settings()
     if ray_address is not None:
-        yield from check_cluster(ray_address, services, storage)
+        yield from _cluster(ray_address, services, storage)
 
 
 def _service(url: str) -> Iterator[Check]:
@@ -28,3 +29,12 @@ def _service(url: str) -> Iterator[Check]:
         return
     with client:
         yield from check_service(client)
+
+
+def _cluster(ray_address: str, services: Sequence[str], storage: str | None) -> Iterator[Check]:
+    try:
+        location = None if storage is None else storage_location(storage)
+    except BadSettings as error:
+        yield failed("storage", str(error), "see docs/reference/settings.md")
+        return
+    yield from check_cluster(ray_address, services, location)

@@ -257,3 +257,14 @@ def test_nodes_that_differ_or_reach_nothing_are_named(monkeypatch: pytest.Monkey
         ("node 10.0.0.2", CheckState.WARNING),
         ("node 10.0.0.3", CheckState.FAILED),
     ]
+
+
+def test_a_storage_with_credentials_is_refused_without_showing_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {"error": None, "nodes": [{"address": "a", "facts": None, "clock_ahead_seconds": 0, "error": "away"}]}
+    monkeypatch.setattr(cluster_checks, "ask_nodes", lambda _, __, storage: answer | {"error": f"{storage} is away"})
+    arguments = ("doctor", "--url", f"http://127.0.0.1:{free_port()}", "--ray-address", "auto", "--json")
+    ended = run(*arguments, "--storage", "s3://name:hush@models/runs")
+    found = {one["subject"]: one for one in json.loads(ended.out)}
+    assert "must have no credentials" in found["storage"]["found"]
+    assert "hush" not in ended.out + ended.err
+    assert "s3://models/runs is away" in run(*arguments, "--storage", "s3://models/runs").out
