@@ -87,7 +87,7 @@ class End:
 
 
 def outcome_of(end: End) -> AttemptOutcome:
-    began = bool(end.ranks.started)
+    began = bool(end.ranks.started or end.ranks.ended)  # Ray may deliver a later message before an earlier one
     ordered = _failure_by_order(end)
     if ordered is not None:
         return AttemptOutcome.failed(ordered, began=began)

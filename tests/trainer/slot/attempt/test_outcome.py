@@ -187,6 +187,14 @@ def test_an_attempt_lost_before_any_worker_ran_has_not_begun() -> None:
     nothing = ended(Running(), Ranks(1), error=RAYS)
     assert nothing.is_lost_start
     assert nothing.to_json()["error"]["began"] is False
+
+
+def test_a_rank_that_has_reported_its_end_has_run_although_its_start_is_not_known_yet() -> None:
+    group = Ranks(1)
+    group.add_ended(0, WorkerEnded(failure=Failure(LOST, "no checkpoint")))
+    assert ended(Running(), group) == AttemptOutcome.failed(
+        Failure(LOST, "no checkpoint", rank_tracebacks={0: ""}), began=True
+    )
     assert not ended(Running(), ranks(None), error=RAYS).is_lost_start
 
 
