@@ -137,6 +137,7 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
     assert "took longer than its timeout_s (1 s)" in third
     assert "NotThere: the checkpoint /" in fourth
     assert "is not on the storage" in fourth
+    assert not any(error.is_checkpoint_missing for error in errors if error), "they have resumed from none"
     assert accuracies(service, trials[0]) == [(1, None), (2, None)]
     completed(service, trials[4])
     assert {report.metrics["said"] for report in service.reports[trials[4]]} == {"the key is ***"}

@@ -135,6 +135,18 @@ def working_directory() -> str | None:
     return directory if os.path.realpath(directory) == os.path.realpath(os.curdir) else None
 
 
+def has_storage() -> bool:
+    """Whether this process sees the storage of the attempt: it has the file that Ray leaves there at the start.
+
+    A share that is not mounted on this node, or away, has not, nor has what answers in the place of a bucket.
+    """
+    try:
+        ray_context.get_train_context().get_storage()._check_validation_file()  # noqa: SLF001 - as Ray before it saves
+    except (OSError, RuntimeError):
+        return False
+    return True
+
+
 def finish_uploads() -> None:
     """Wait for the checkpoints that are saved in the background, as Ray does after the training function."""
     ray_context.get_train_context().checkpoint_upload_threadpool.shutdown()

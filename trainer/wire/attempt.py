@@ -180,6 +180,8 @@ class Failure(Message):
     """the whole traceback of the rank that failed first"""
     ranks: list[RankError] = Field(default_factory=list)
     """the traceback of each rank that failed"""
+    is_checkpoint_missing: Bool = False
+    """whether the storage is there, but has not the checkpoint that the attempt resumed from"""
 
     @property
     def is_start_given_back(self) -> bool:

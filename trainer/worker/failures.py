@@ -59,7 +59,7 @@ class Failure:
     `message` is one line for people. `traceback` is that of the rank that failed first; `rank_tracebacks` has those of
     all failed ranks. `bytes_without_room`: the size of a rank's checkpoint for which the storage had no room.
     `is_of_package`: the user's package has raised the exception itself, in no call of a library. `is_refusal`: the
-    service has refused a report.
+    service has refused a report. `is_checkpoint_missing`: the storage has not the checkpoint to resume from.
     """
 
     kind: str
@@ -69,6 +69,7 @@ class Failure:
     bytes_without_room: int | None = None
     is_of_package: bool = False
     is_refusal: bool = False
+    is_checkpoint_missing: bool = False
 
 
 class NotSaved(OSError):
@@ -175,7 +176,14 @@ def _described(
         kind, message = OUT_OF_MEMORY, f"{message}: the kernel killed for lack of memory"
     without_room = error.bytes_without_room if isinstance(error, NotSaved) else None
     is_of_package = folder is not None and all(_is_raised_in(folder, link) for link in _handled(error))
-    return Failure(kind, message, user_traceback(error), bytes_without_room=without_room, is_of_package=is_of_package)
+    return Failure(
+        kind,
+        message,
+        user_traceback(error),
+        bytes_without_room=without_room,
+        is_of_package=is_of_package,
+        is_checkpoint_missing=resume is not None and isinstance(error, NotThere),
+    )
 
 
 def _advice_on_missing_module(error: BaseException, folder: str | None) -> str | None:

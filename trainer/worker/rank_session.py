@@ -27,6 +27,7 @@ from trainer.ray_train.train_session import (
     Validated,
     finish_uploads,
     forget_report_error,
+    has_storage,
     mark_training_done,
     node_of_run,
     prepare_context,
@@ -232,6 +233,8 @@ class RankSession:
             resume=self.job.resume,
             has_oom_kill=read_oom_kills(self.oom_counter) != self._oom_kills,
         )
+        if failure.is_checkpoint_missing and not has_storage():
+            failure = replace(failure, is_checkpoint_missing=False)
         if isinstance(error, CommandFailed):
             sys.stderr.write(f"{failure.message}\n")
             return self._with_output(self._masked(failure), error.output)

@@ -18,6 +18,7 @@ from service.operations.transitions import move_trial
 from service.runtime.search_view.targets_and_constraints import broken_constraints, missing_objectives
 from service.store.attempt_times import function_began_at
 from service.store.attempts import attempts_of
+from service.store.checkpoints.missing_checkpoints import MISSES
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored
 from service.store.trials.ended_trials import ran_to_its_end
@@ -166,7 +167,20 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
         return _paused(leased) if cause else _stopped_by_holder(leased)
     if is_final:
         return Following(TrialStatus.FAILED, failure.message, failure.kind)
-    return _paused(leased) if cause else Following(TrialStatus.QUEUED, failure.message)
+    return _paused(leased) if cause else Following(TrialStatus.QUEUED, _why_again(leased, failure))
+
+
+def _why_again(leased: LeasedAttempt, failure: Failure) -> str:
+    """What has failed, and with which other checkpoint the trial goes on if its newest one is missing."""
+    if not failure.is_checkpoint_missing:
+        return failure.message
+    point, attempt = resume_point(leased.session, leased.trial.id), leased.attempt
+    if point is None or point.uri == attempt.resume_uri:
+        return failure.message
+    return (
+        f"{failure.message}; {MISSES} attempts have missed the checkpoint of step {attempt.resume_step}, so the trial "
+        f"continues from that of step {point.step}"
+    )
 
 
 def _as_asked(leased: LeasedAttempt, cause: StopCause) -> Following:

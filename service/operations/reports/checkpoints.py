@@ -10,6 +10,7 @@ from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.checkpoints.folders import chooses_server, is_below
 from service.store.checkpoints.checkpoints import best_of, checkpoint_at, count_bytes
+from service.store.checkpoints.missing_checkpoints import missing_checkpoints
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow
 from service.store.trials.trials import checkpoints_of
@@ -74,7 +75,8 @@ def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Save
     """Store the checkpoint, unless it was dropped before, and drop what it replaces; returns those that are left.
 
     A checkpoint that has been dropped is not added again by a repeated report: the slot has removed its files. One at
-    the step of a pinned one is not added either, nor is one that is no better than an earlier attempt's best one there.
+    the step of a pinned one is not added either, nor is one that is no better than an earlier attempt's best one there,
+    unless that one is missing on the storage.
     """
     keep, position = leased.spec.checkpoints.keep, (leased.attempt.number, new.sequence)
     if sum(_position(row) > position for row in saved) >= keep:
@@ -84,7 +86,7 @@ def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Save
         row = CheckpointRow(trial_id=leased.trial.id, step=new.step)
         leased.session.add(row)
     elif row in saved:
-        if _stays(row, leased.attempt.number, new) or _stays_best(leased, saved, row, new):
+        if _is_same_or_newer(row, leased.attempt.number, new) or _is_protected(leased, saved, row, new):
             return saved
         if row.attempt != leased.attempt.number:
             # This attempt replaces what an earlier one saved at the step; its slot has removed all that came before.
@@ -95,10 +97,15 @@ def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Save
     return _drop(leased, rows, rows[:-keep])
 
 
-def _stays(row: CheckpointRow, attempt: int, new: _Saved) -> bool:
-    """Whether the step's checkpoint is not replaced: it is the same one or newer, or is pinned."""
-    is_same_or_newer = row.attempt == attempt and (row.uri == new.uri or row.sequence > new.sequence)
-    return is_same_or_newer or row.pinned_at is not None
+def _is_same_or_newer(row: CheckpointRow, attempt: int, new: _Saved) -> bool:
+    return row.attempt == attempt and (row.uri == new.uri or row.sequence > new.sequence)
+
+
+def _is_protected(leased: LeasedAttempt, saved: Sequence[CheckpointRow], row: CheckpointRow, new: _Saved) -> bool:
+    """Whether the step's checkpoint is not replaced although it is older: it is pinned or the best, and not missing."""
+    if row.pinned_at is None and not _stays_best(leased, saved, row, new):
+        return False
+    return (row.trial_id, row.uri) not in missing_checkpoints(leased.session, [row.trial_id])
 
 
 def _stays_best(leased: LeasedAttempt, saved: Sequence[CheckpointRow], row: CheckpointRow, new: _Saved) -> bool:
@@ -120,7 +127,7 @@ def _set(leased: LeasedAttempt, row: CheckpointRow, new: _Saved) -> None:
     count_bytes(leased.experiment, added=new.size, removed=row.bytes if row.removed_at is None else None)
     row.attempt, row.sequence, row.uri, row.bytes = leased.attempt.number, new.sequence, new.uri, new.size
     row.value, row.at = new.value, leased.now
-    row.pinned_at = row.removed_at = row.removed_why = None
+    row.removed_at = row.removed_why = None  # a pin stays, on what replaces a missing checkpoint
 
 
 def _append_event(leased: LeasedAttempt, row: CheckpointRow, rows: Sequence[CheckpointRow]) -> None:

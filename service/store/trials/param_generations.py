@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
 from service.store.checkpoints.checkpoints import is_present
+from service.store.checkpoints.missing_checkpoints import missing_checkpoints
 from service.store.tables import CheckpointRow, GenerationRow, ReportRow, TrialRow
 
 
@@ -94,7 +95,21 @@ def _has_reported_in(session: Session, generation: GenerationRow) -> bool:
 
 
 def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, ResumePoint]:
-    """By trial: its newest checkpoint, or its donor's until it has saved one. Trials without either are left out."""
+    """By trial: its newest checkpoint, or its donor's until it has saved one. Trials without either are left out.
+
+    Missing ones are left out while another one remains. If none does, the newest is tried again: a trial does not begin
+    anew because the storage has lost its checkpoints, or because its nodes do not share the storage.
+    """
+    candidates, missing = _resumable(session, trial_ids), missing_checkpoints(session, trial_ids)
+    found = {}
+    for trial_id, points in candidates.items():
+        there = [point for point in points if (trial_id, point.uri) not in missing]
+        found[trial_id] = (there or points)[-1]
+    return found
+
+
+def _resumable(session: Session, trial_ids: Collection[str]) -> Mapping[str, Sequence[ResumePoint]]:
+    """By trial, the checkpoints of its present params: its donor's, and then its own by their steps."""
     newest = (
         select(GenerationRow.trial_id, func.max(GenerationRow.number).label("number"))
         .where(GenerationRow.trial_id.in_(trial_ids))
@@ -102,17 +117,19 @@ def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, Res
         .subquery()
     )
     is_newest = (GenerationRow.trial_id == newest.c.trial_id) & (GenerationRow.number == newest.c.number)
-    query = select(GenerationRow.trial_id, GenerationRow.resume_uri, GenerationRow.resume_step).join(newest, is_newest)
-    points = {
-        trial_id: ResumePoint(uri, step)
-        for trial_id, uri, step in session.execute(query)
-        if uri is not None and step is not None
-    }
-    saved = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), is_present(), of_newest_generation())
-    points |= {
-        row.trial_id: ResumePoint(row.uri, row.step) for row in session.scalars(saved.order_by(CheckpointRow.step))
-    }
-    return points
+    donated = select(GenerationRow.trial_id, GenerationRow.resume_uri, GenerationRow.resume_step).join(
+        newest, is_newest
+    )
+    found: defaultdict[str, list[ResumePoint]] = defaultdict(list)
+    for trial_id, donors_uri, donors_step in session.execute(donated):
+        if donors_uri is not None and donors_step is not None:
+            found[trial_id].append(ResumePoint(donors_uri, donors_step))
+    saved = select(CheckpointRow.trial_id, CheckpointRow.uri, CheckpointRow.step).where(
+        CheckpointRow.trial_id.in_(trial_ids), is_present(), of_newest_generation()
+    )
+    for trial_id, uri, step in session.execute(saved.order_by(CheckpointRow.step)):
+        found[trial_id].append(ResumePoint(uri, step))
+    return found
 
 
 def exploiters_beside(session: Session, trial: TrialRow) -> Sequence[str]:

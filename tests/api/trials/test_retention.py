@@ -9,6 +9,7 @@ from service.app import application
 from service.background.checkpoint_retention import CheckpointRetention
 from service.operations.checkpoints import retention_plan
 from service.settings import Settings
+from service.store.checkpoints.missing_checkpoints import MISSES
 from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held, running
 
@@ -407,3 +408,20 @@ def test_how_many_a_trial_keeps_cannot_change_while_it_runs(service: Api) -> Non
     refused = service.http.patch(f"/v1/experiments/{name}", json={"checkpoints": {"keep": 2}})
     assert refused.status_code == 422
     assert "checkpoints.keep" in refused.text
+
+
+def test_of_a_trial_whose_newest_checkpoint_is_missing_the_one_that_a_retry_resumes_from_is_kept(service: Api) -> None:
+    name = an_experiment(service, checkpoints={"keep": 3})
+    trained(service, 0.9)
+    first = start(service)
+    oldest, older, newest = (save(first, 0.1) for _ in range(3))
+    first.fail("lost", "its node is gone")
+    for _ in range(MISSES):
+        missing = {"kind": "lost", "message": "it is not there", "is_checkpoint_missing": True}
+        start(service).finish("failed", error=missing)
+    start(service).fail()
+    retain(service)
+    assert set(deletions(service)) == {oldest, newest}
+    assert plan(service, name)[1] == ("keep", "trial 1 resumes from it if it is retried")
+    service.post(f"/v1/trials/{first.trial}/retry")
+    assert start(service).assignment["resume"] == {"uri": older, "step": 2}

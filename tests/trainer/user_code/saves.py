@@ -1,5 +1,8 @@
 """What a test of checkpoints runs on the workers. It travels as a user's package."""
 
+import os
+import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -8,10 +11,11 @@ import ray.train
 from ray.train import Checkpoint
 
 
-def save(text: str, name: str | None = None) -> None:
+def save(text: str, name: str | None = None, **metrics: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "state").write_text(text)
-        ray.train.report({"text": text}, checkpoint=Checkpoint.from_directory(folder), checkpoint_dir_name=name)
+        saved = Checkpoint.from_directory(folder)
+        ray.train.report({"text": text, **metrics}, checkpoint=saved, checkpoint_dir_name=name)
 
 
 def save_and_fail(config: dict[str, Any]) -> None:
@@ -37,3 +41,28 @@ def read_again(config: dict[str, Any]) -> None:
         for number in range(4):
             save(f"newer {number}")
         ray.train.report({"text": Path(folder, "state").read_text()})
+
+
+def read(config: dict[str, Any]) -> None:
+    """Reads the checkpoint that it resumes from, from a storage that `is_away` if that is set."""
+    if config.get("is_away"):
+        shutil.rmtree(ray.train.get_context().get_storage().experiment_fs_path)
+    checkpoint = ray.train.get_checkpoint()
+    assert checkpoint is not None
+    if config["by"] == "method":
+        checkpoint.to_directory()
+    else:
+        Path(checkpoint.path, "state").read_text()
+
+
+def lose_the_newest(config: dict[str, Any]) -> None:
+    """Saves four times in all. The first attempt deletes its third checkpoint, and dies."""
+    checkpoint, saved = ray.train.get_checkpoint(), 0
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            saved = int(Path(folder, "state").read_text())
+    for number in range(saved + 1, 5):
+        save(str(number), epoch=number)
+        if number == 3 and checkpoint is None:
+            shutil.rmtree(ray.train.get_checkpoint().path)
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -218,7 +218,8 @@ def test_a_checkpoint_that_is_not_there_is_a_missing_file_and_no_error_of_the_us
     missing.path += "/none"
     with pytest.raises(FileNotFoundError, match="/none is not on the storage") as raised:
         missing.to_directory()
-    assert describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None).kind == LOST
+    failure = describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None, resume=missing.path)
+    assert (failure.kind, failure.is_checkpoint_missing) == (LOST, True)
 
 
 def test_a_page_in_the_place_of_a_file_is_not_read_as_the_file(checkpoint: Callable[..., Any], s3: S3Server) -> None:

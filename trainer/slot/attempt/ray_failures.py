@@ -193,12 +193,15 @@ def to_json(failure: Failure, *, began: bool) -> dict[str, Any]:
     tracebacks = failure.rank_tracebacks
     longest = min(MAX_TRACEBACK, MAX_RANK_TRACEBACKS // max(1, len(tracebacks)))
     traceback = failure.traceback
+    # Earlier versions of the service refuse a field that they do not know.
+    missing = {"is_checkpoint_missing": True} if failure.is_checkpoint_missing else {}
     return {
         "kind": failure.kind,
         "message": _text(failure.message, MAX_MESSAGE),
         "began": began,
         "traceback": None if traceback is None else _text(traceback, MAX_TRACEBACK),
         "ranks": [{"rank": rank, "traceback": _text(text, longest)} for rank, text in tracebacks.items()],
+        **missing,
     }
 
 

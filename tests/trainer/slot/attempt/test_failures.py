@@ -33,6 +33,7 @@ from trainer.worker.failures import (
     USER_ERROR,
     Failure,
     describe,
+    not_read,
     not_saved,
 )
 from trainer.worker.user_code import call, find_function, unpack
@@ -372,3 +373,24 @@ def test_a_checkpoint_without_room_tells_its_size(code: int, known: int | None) 
     error = not_saved("/checkpoints", OSError(code, "refused"), {"a": 2, "b": 3})
     failure = describe(error, rank=0, world_size=1, is_importing=False, folder=None)
     assert (failure.kind, failure.bytes_without_room) == (LOST, known)
+
+
+@pytest.mark.parametrize(
+    ("error", "resume", "is_missing"),
+    [
+        (not_read("/c/1", FileNotFoundError("none")), "/c/1", True),
+        (not_read("/c/1", OSError("the bucket is away")), "/c/1", False),
+        (not_read("/c/1", FileNotFoundError("none")), None, False),
+        (FileNotFoundError(errno.ENOENT, "none", "/c/1/state"), "/c/1", True),
+        (FileNotFoundError(errno.ENOENT, "none", "/c/2/state"), "/c/1", False),
+        (PermissionError(errno.EACCES, "no", "/c/1/state"), "/c/1", False),
+    ],
+)
+def test_only_the_missing_checkpoint_that_the_attempt_resumes_from_is_told(
+    error: OSError, resume: str | None, is_missing: bool
+) -> None:
+    failure = describe(error, rank=0, world_size=1, is_importing=False, folder=None, resume=resume)
+    assert failure.is_checkpoint_missing is is_missing
+    sent = to_json(failure, began=True)
+    assert wire.Failure.model_validate(sent).is_checkpoint_missing is is_missing
+    assert ("is_checkpoint_missing" in sent) is is_missing, "earlier services refuse the field"

@@ -1,0 +1,157 @@
+"""A checkpoint is gone from the storage: which other one the trial continues from, and when it fails."""
+
+from typing import Any
+
+import pytest
+
+from service.domain.retry_policy import MAX_LOSSES
+from service.store.checkpoints.missing_checkpoints import MISSES
+from tests.api.early_stopping.population import Trainer, a_population
+from tests.conftest import Api, Held
+
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite", "postgresql")]
+STORED = {"step_metric": "epoch", "checkpoints": {"keep": 3}, "limits": {"max_trials": 1}}
+SAID = "NotThere: the checkpoint is not on the storage"
+
+
+def given(service: Api, name: str) -> Held:
+    held = service.ask(name)
+    assert held
+    return held
+
+
+def resumed_from(held: Held) -> Any:
+    return held.assignment["resume"] and held.assignment["resume"]["uri"]
+
+
+def miss(service: Api, name: str, *, is_told: bool = True, times: int = MISSES) -> list[str]:
+    """Attempts that do not find what they resume from; returns what that was."""
+    tried = []
+    for _ in range(times):
+        held = given(service, name)
+        tried.append(resumed_from(held))
+        told = {"is_checkpoint_missing": True} if is_told else {}
+        held.finish("failed", error={"kind": "lost", "message": SAID, **told})
+    return tried
+
+
+def saved(service: Api, steps: tuple[int, ...] = (1, 2, 3), **changes: Any) -> tuple[str, Held]:
+    """An experiment, and its trial, whose first attempt has saved at these steps, and is lost."""
+    name = service.create(**STORED | changes)["name"]
+    first = given(service, name)
+    for step in steps:
+        first.report(epoch=step, accuracy=step / 10, checkpoint=f"/c/{step}")
+    first.fail("lost", "the node is gone")
+    return name, first
+
+
+def test_a_trial_continues_from_an_older_checkpoint_when_two_attempts_have_missed_the_newest(service: Api) -> None:
+    name, trial = saved(service)
+    assert miss(service, name, times=1) == ["/c/3"]
+    assert trial.shown()["reason"] == SAID
+    assert miss(service, name, times=1) == ["/c/3"]
+    assert trial.shown()["reason"] == (
+        f"{SAID}; 2 attempts have missed the checkpoint of step 3, so the trial continues from that of step 2"
+    )
+    later = given(service, name)
+    assert later.assignment["resume"] == {"uri": "/c/2", "step": 2}
+    later.report(epoch=3, accuracy=0.9)
+    later.report(epoch=4, accuracy=0.4)
+    later.finish()
+    shown = trial.shown()
+    assert (shown["status"], shown["value"]) == ("completed", 0.4)
+    assert [one["resumed_step"] for one in shown["attempts"]] == [None, 3, 3, 2]
+    points = service.get(f"/v1/trials/{trial.trial}/reports")["items"]
+    assert [(one["step"], one["attempt"], one["metrics"]["accuracy"]) for one in points] == [
+        (1, 1, 0.1),
+        (2, 1, 0.2),
+        (3, 1, 0.3),
+        (4, 4, 0.4),
+    ]
+    steps = [event["data"]["step"] for event in service.events(name) if event["kind"] == "report"]
+    assert steps == [1, 2, 3, 4]
+
+
+def test_losses_that_do_not_say_that_the_checkpoint_is_missing_change_nothing(service: Api) -> None:
+    """Such as those that an agent of an earlier version reports, and of a storage that is away."""
+    name, trial = saved(service)
+    assert miss(service, name, is_told=False, times=MAX_LOSSES + 1) == ["/c/3"] * (MAX_LOSSES + 1)
+    assert (trial.shown()["status"], trial.shown()["failure_kind"]) == ("failed", "lost")
+
+
+def test_a_trial_without_any_checkpoint_on_the_storage_fails_with_the_reason(service: Api) -> None:
+    """As where the nodes do not share the storage. It does not begin anew, which would hide that."""
+    name, trial = saved(service, limits={"max_trials": 2})
+    tried = miss(service, name, times=10)
+    assert tried == ["/c/3", "/c/3", "/c/2", "/c/2", "/c/1", "/c/1", "/c/3", "/c/3", "/c/3", "/c/3"]
+    shown = trial.shown()
+    assert (shown["status"], shown["failure_kind"], shown["reason"]) == ("failed", "lost", SAID)
+    service.post(f"/v1/trials/{trial.trial}/retry")
+    assert miss(service, name, times=1) == ["/c/3"]
+
+
+def test_the_only_checkpoint_is_tried_as_often_as_before(service: Api) -> None:
+    name, trial = saved(service, checkpoints={"keep": 1})
+    assert miss(service, name, times=MAX_LOSSES + 1) == ["/c/3"] * (MAX_LOSSES + 1)
+    assert (trial.shown()["status"], trial.shown()["reason"]) == ("failed", SAID)
+
+
+@pytest.mark.parametrize("kept", ["newest", "pinned", "best"])
+def test_a_checkpoint_that_is_saved_anew_at_the_step_replaces_the_missing_one(service: Api, kept: str) -> None:
+    objective = {"metric": "accuracy", "direction": "maximize", "report": "best" if kept == "best" else "newest"}
+    name, trial = saved(service, objectives=[objective])
+    pin = f"/v1/trials/{trial.trial}/checkpoints/3/pin"
+    if kept == "pinned":
+        service._call("PUT", pin, 200)
+    miss(service, name)
+    again = given(service, name)
+    assert resumed_from(again) == "/c/2"
+    again.report(epoch=3, accuracy=0.3, checkpoint="/c/3-again")
+    again.fail("lost", "its node is gone, too")
+    shown = trial.shown()["checkpoint"]
+    assert (shown["uri"], shown["attempt"], shown["pinned"]) == ("/c/3-again", 4, kept == "pinned")
+    last = given(service, name)
+    assert last.assignment["resume"] == {"uri": "/c/3-again", "step": 3}
+
+
+@pytest.mark.parametrize("kept", ["pinned", "best"])
+def test_one_attempt_that_misses_a_kept_checkpoint_does_not_replace_it(service: Api, kept: str) -> None:
+    objective = {"metric": "accuracy", "direction": "maximize", "report": "best" if kept == "best" else "newest"}
+    name, trial = saved(service, objectives=[objective])
+    if kept == "pinned":
+        service._call("PUT", f"/v1/trials/{trial.trial}/checkpoints/3/pin", 200)
+    miss(service, name, times=1)
+    again = given(service, name)
+    again.report(epoch=3, accuracy=0.3, checkpoint="/c/3-again")
+    assert trial.shown()["checkpoint"]["uri"] == "/c/3"
+
+
+def test_a_newer_checkpoint_counts_before_an_older_one_after_a_miss(service: Api) -> None:
+    name, _ = saved(service, (1, 2, 9))
+    assert miss(service, name) == ["/c/9", "/c/9"]
+    again = given(service, name)
+    again.report(epoch=4, accuracy=0.1, checkpoint="/c/4")
+    again.fail("lost", "its node is gone")
+    assert resumed_from(given(service, name)) == "/c/4"
+
+
+def test_a_member_of_a_population_continues_from_its_donors_checkpoint_if_its_own_is_missing(service: Api) -> None:
+    """Not from what it has saved with its earlier params."""
+    name, trainer = service.create(**a_population(checkpoints={"keep": 3}))["name"], Trainer()
+    trainer.train_all(service, name, most=2)
+    given_back = [given(service, name), given(service, name)]
+    heir = next((one for one in given_back if one.assignment["number"] == 3), None)
+    while heir is None:
+        for held in given_back:
+            trainer.train(held)
+        given_back = [given(service, name), given(service, name)]
+        heir = next((one for one in given_back if one.assignment["number"] == 3), None)
+    assert resumed_from(heir) == "/checkpoints/0-1-2"
+    heir.report(loss=9, checkpoint="/checkpoints/own")
+    heir.fail("lost", "its node is gone")
+    for _ in range(MISSES):
+        again = given(service, name)
+        assert (again.assignment["number"], resumed_from(again)) == (3, "/checkpoints/own")
+        again.finish("failed", error={"kind": "lost", "message": SAID, "is_checkpoint_missing": True})
+    last = given(service, name)
+    assert (last.assignment["number"], resumed_from(last)) == (3, "/checkpoints/0-1-2")
