@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from pyarrow.fs import LocalFileSystem
+from pyarrow.fs import FileInfo, FileType, LocalFileSystem
 from ray.train import (
     Checkpoint,
     CheckpointConsistencyMode,
@@ -135,16 +135,20 @@ def working_directory() -> str | None:
     return directory if os.path.realpath(directory) == os.path.realpath(os.curdir) else None
 
 
-def has_storage() -> bool:
-    """Whether this process sees the storage of the attempt: it has the file that Ray leaves there at the start.
+def is_gone(checkpoint: str) -> bool:
+    """Whether the storage of the attempt is there, and has no checkpoint at this URI.
 
-    A share that is not mounted on this node, or away, has not, nor has what answers in the place of a bucket.
+    It is there if it has the file that Ray leaves at the start of an attempt. A share that is not mounted on this node
+    has not, nor has what answers in the place of a bucket. The checkpoint is looked for after that: the storage may
+    have come back since the checkpoint could not be read.
     """
+    known = Checkpoint(checkpoint)
     try:
         ray_context.get_train_context().get_storage()._check_validation_file()  # noqa: SLF001 - as Ray before it saves
+        found: FileInfo = known.filesystem.get_file_info(known.path)
     except (OSError, RuntimeError):
         return False
-    return True
+    return found.type is FileType.NotFound
 
 
 def finish_uploads() -> None:

@@ -181,7 +181,7 @@ class Failure(Message):
     ranks: list[RankError] = Field(default_factory=list)
     """the traceback of each rank that failed"""
     is_checkpoint_missing: Bool = False
-    """whether the storage is there, but has not the checkpoint that the attempt resumed from"""
+    """whether the storage could be read, and did not have the checkpoint that the attempt resumed from"""
 
     @property
     def is_start_given_back(self) -> bool:

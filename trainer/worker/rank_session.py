@@ -27,7 +27,7 @@ from trainer.ray_train.train_session import (
     Validated,
     finish_uploads,
     forget_report_error,
-    has_storage,
+    is_gone,
     mark_training_done,
     node_of_run,
     prepare_context,
@@ -233,7 +233,7 @@ class RankSession:
             resume=self.job.resume,
             has_oom_kill=read_oom_kills(self.oom_counter) != self._oom_kills,
         )
-        if failure.is_checkpoint_missing and not has_storage():
+        if failure.is_checkpoint_missing and not is_gone(self.job.resume or ""):
             failure = replace(failure, is_checkpoint_missing=False)
         if isinstance(error, CommandFailed):
             sys.stderr.write(f"{failure.message}\n")

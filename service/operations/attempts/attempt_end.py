@@ -133,7 +133,8 @@ def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
 
     A failure after the deciding report of its attempt does not: the function should not have trained on. A loss counts
     only if that attempt resumed from the same checkpoint as this one: a trial that has saved a new checkpoint in
-    between makes progress, so it does not cause the losses.
+    between makes progress, so it does not cause the losses. One that continues from an older checkpoint, because its
+    newest is missing, comes back to steps whose losses count still, so its attempts are limited, too.
     """
     attempts = attempts_of(leased.session, leased.trial.id)[leased.trial.forgiven_attempts :]
     failed = [(stored(Failure, one.failure), one) for one in attempts if one.failure and not one.uncounted_report_count]

@@ -44,15 +44,20 @@ def read_again(config: dict[str, Any]) -> None:
 
 
 def read(config: dict[str, Any]) -> None:
-    """Reads the checkpoint that it resumes from, from a storage that `is_away` if that is set."""
-    if config.get("is_away"):
-        shutil.rmtree(ray.train.get_context().get_storage().experiment_fs_path)
+    """Reads the checkpoint that it resumes from. The storage is `away`, or `back` after that."""
     checkpoint = ray.train.get_checkpoint()
     assert checkpoint is not None
-    if config["by"] == "method":
-        checkpoint.to_directory()
-    else:
-        Path(checkpoint.path, "state").read_text()
+    if config["storage"] == "away":
+        shutil.rmtree(ray.train.get_context().get_storage().experiment_fs_path)
+    try:
+        if config["by"] == "method":
+            checkpoint.to_directory()
+        else:
+            Path(checkpoint.path, "state").read_text()
+    except OSError:
+        if config["storage"] == "back":
+            Path(checkpoint.path).mkdir()
+        raise
 
 
 def lose_the_newest(config: dict[str, Any]) -> None:
