@@ -193,6 +193,7 @@ def by_optuna(
 
 SEARCHERS: dict[str, Searcher] = {
     HERE: partial(by_paceline, "gp"),
+    "paceline auto": partial(by_paceline, "auto"),
     "paceline tpe, group": partial(by_paceline, SamplerSpec(sampler="tpe", options={"group": True})),
     "optuna tpe": partial(by_optuna, optuna.samplers.TPESampler),
     "optuna tpe, group": partial(by_optuna, partial(optuna.samplers.TPESampler, multivariate=True, group=True)),

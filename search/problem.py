@@ -103,7 +103,7 @@ class Problem:
             case Feature.CATEGORICALS:
                 return [name for name, one in self.space.root.items() if has_choices(one)]
             case Feature.CONDITIONS:
-                return [name for name, one in self.space.root.items() if one.when]
+                return self.space.conditional
             case _:
                 return []
 

@@ -61,12 +61,16 @@ def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -
 
 def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trials: float, budget: str) -> ChosenSampler:
     parallelism, count = problem.parallelism, len(problem.space.root)
-    if Feature.CONDITIONS in features:
-        return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
+    has_conditions = Feature.CONDITIONS in features
     # Without a limit, a search usually ends after some time.
     runs_short = max_trials < MIN_EVOLUTION_TRIALS or problem.max_trials is None
-    if _suits_gp(problem) and (models_curves(problem) if problem.prunes else runs_short):
+    suits_gp = models_curves(problem) if problem.prunes else runs_short
+    if has_conditions and (problem.prunes or problem.constrained):
+        suits_gp = False  # not measured
+    if suits_gp and _suits_gp(problem):
         return _gp_and_tpe_if_installed(problem, max_trials)
+    if has_conditions:
+        return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
     if problem.prunes:
         return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
     if max_trials >= MIN_EVOLUTION_TRIALS and not features and count >= MIN_CMAES_PARAMETERS:
@@ -84,9 +88,9 @@ def _both_small(problem: Problem, budget: str) -> str:
     return f"{budget} and a parallelism of {problem.parallelism} are small enough for gp"
 
 
-def _gp_if_installed(small: str, why: str, sampler: Gp | None = None) -> ChosenSampler:
+def _gp_if_installed(small: str, why: str, sampler: Gp | None = None, *, tpe: Tpe | None = None) -> ChosenSampler:
     if missing := Gp.missing():
-        return ChosenSampler("tpe", Tpe(), f"{small}, but it {missing}; tpe suits any space")
+        return ChosenSampler("tpe", tpe or Tpe(), f"{small}, but it {missing}; tpe suits any space")
     return ChosenSampler("gp", sampler or Gp(), f"{small}, which {why}")
 
 
@@ -98,7 +102,8 @@ def _gp_and_tpe_if_installed(problem: Problem, max_trials: float) -> ChosenSampl
         why += f"; from trial {FIRST_TURN} on every third proposal is tpe's, in case gp stays at a local optimum"
     if max_trials > MAX_GP_TRIALS:
         why += f", and so are all after {MAX_GP_TRIALS} trials, because those of gp take longer with every trial"
-    return _gp_if_installed(f"a parallelism of {problem.parallelism} is small enough for gp", why, GpAndTpe())
+    small, sampler = f"a parallelism of {problem.parallelism} is small enough for gp", GpAndTpe()
+    return _gp_if_installed(small, why, sampler, tpe=sampler.tpe_for(problem))
 
 
 def _for_several_objectives(

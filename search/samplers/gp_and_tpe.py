@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from search.problem import Observation, Problem
+from search.problem import Feature, Observation, Problem
 from search.samplers.gp import Gp
 from search.samplers.sampler import Proposer, Source, source_of
 from search.samplers.tpe import Tpe
@@ -23,10 +23,14 @@ class GpAndTpe(Gp):
     """
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
-        tpe = Tpe()
+        tpe = self.tpe_for(problem)
         scores_curves = problem.curve_score and tpe.gains_by_curve_score(problem)
         tpes_problem = replace(problem, curve_score=scores_curves)
         return ByTurns(super().proposer(problem, seed), tpe.proposer(tpes_problem, seed))
+
+    @staticmethod
+    def tpe_for(problem: Problem) -> Tpe:
+        return Tpe(group=Feature.CONDITIONS in problem.features())
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,11 @@ class Space(RootModel[dict[str, Parameter]]):
         return None
 
     @property
+    def conditional(self) -> list[str]:
+        """The names of the parameters that exist only under conditions."""
+        return [name for name, parameter in self.root.items() if parameter.when]
+
+    @property
     def prior_values(self) -> Params:
         """The values that the parameters' priors expect."""
         return {name: one.prior.value for name, one in self.root.items() if one.prior is not None}

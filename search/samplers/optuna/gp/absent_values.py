@@ -22,8 +22,8 @@ class AbsentValues:
     """Those of the conditional parameters, as Optuna represents them: the middle of the range, or the first choice."""
 
     def __init__(self, space: Space) -> None:
-        conditional = {name for name, parameter in space.root.items() if parameter.when}
-        self._distributions = {name: one for name, one in distributions_of(space).items() if name in conditional}
+        distributions = distributions_of(space)
+        self._distributions = {name: distributions[name] for name in space.conditional if name in distributions}
         self._values = {name: absent_value(one) for name, one in self._distributions.items()}
 
     def added_to(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:

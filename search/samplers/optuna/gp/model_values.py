@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.conversion import frozen_trial
-from search.samplers.optuna.gp.losses import HUGE, Array
+from search.samplers.optuna.gp.losses import HUGE, Array, bounded
 
 SPAN, SPAN_OF_DISTANCES, MIN_DRAWN = 10.0, 100.0, 4
 """The ratio of the quartiles of losses, or of their distances from the least one, from which the logarithms are
@@ -29,20 +29,21 @@ TINY = 2.0**-24
 
 
 def with_model_values(
-    trials: Sequence[FrozenTrial], signs: NDArray[np.int_], offset: float | None = None
+    trials: Sequence[FrozenTrial], signs: NDArray[np.int_], offset: float | None = None, *, is_bounded: bool = False
 ) -> list[FrozenTrial]:
     """The completed trials with values and violations for the model; none if these tell nothing.
 
     They tell nothing if all are equal, or if all trials violate a constraint by the same amount.
     `signs` times the values of the objectives are losses. With `offset`, as of `log_offset`, it is added to the
-    only one, and the logarithms are learned.
+    only one, and the logarithms are learned. With `is_bounded` what is learned is `bounded`.
     """
     values = np.array([trial.values for trial in trials])
     violations = np.array([list(trial.constraints.values()) for trial in trials])
     equal_violations = (violations == violations[0]).all(axis=0)
     if ((violations[0] > 0) & equal_violations).any() or (equal_violations.all() and _are_equal(values)):
         return []
-    values = _scaled(_without_constant(signs * with_logarithms(signs * values, offset)))
+    losses = with_logarithms(signs * values, offset)
+    values = _scaled(_without_constant(signs * (bounded(losses) if is_bounded else losses)))
     violations = _scaled(_by_magnitude(_finite(violations)))
     return [
         frozen_trial(

@@ -93,7 +93,8 @@ class DivergenceGpSampler(ContinuousGpSampler):
     While all values are equal it draws at random: a model of them only sees that the corners are far from all trials.
     Where the volume's gain would take long, several objectives become one, by other weights for each proposal.
     It learns no values of trials that diverged. A second model learns where trials diverge: the probability that they
-    do not is a factor of the acquisition function.
+    do not is a factor of the acquisition function. Under conditions losses are `bounded`, because they jump from one
+    branch to another; elsewhere the large ones show where a valley is.
 
     A single objective's improvement counts from the greatest expected value of a trial, not from the best observed one,
     which with noise is a lucky one: the plug-in in Picheny, Wagner and Ginsbourger, A benchmark of kriging-based infill
@@ -114,7 +115,8 @@ class DivergenceGpSampler(ContinuousGpSampler):
     ) -> dict[str, Any]:
         signs = np.array([1 if one is StudyDirection.MINIMIZE else -1 for one in study.directions])
         losses = signs * np.array([trial.values for trial in completed_trials])
-        has_diverged = _diverged(losses, constrained=any(trial.constraints for trial in completed_trials))
+        are_comparable = len(signs) == 1 and not any(trial.constraints for trial in completed_trials)
+        has_diverged = _diverged(losses, are_comparable=are_comparable)
         if has_diverged.all():
             return {}
         others = [trial for trial, is_out in zip(completed_trials, has_diverged, strict=True) if not is_out]
@@ -122,7 +124,8 @@ class DivergenceGpSampler(ContinuousGpSampler):
         if is_scalarized(len(others), len(signs)):
             study, others = self._scalarized(others, losses[~has_diverged])
             signs = np.array([1])
-        known = with_model_values(others, signs, offset)
+        is_bounded = are_comparable and self._space is not None and bool(self._space.conditional)
+        known = with_model_values(others, signs, offset, is_bounded=is_bounded)
         if not known:
             return {}
         space = SearchSpace(search_space)
@@ -225,14 +228,14 @@ class LevelGpSampler(DivergenceGpSampler):
         )
 
 
-def _diverged(losses: Array, *, constrained: bool) -> Flags:
+def _diverged(losses: Array, *, are_comparable: bool) -> Flags:
     """With several objectives or constraints, only those that report no number.
 
     An objective that varies by orders of magnitude is common then, and feasible trials may be the expensive ones.
     """
-    if losses.shape[1] > 1 or constrained:
-        return np.asarray(~np.isfinite(losses).all(axis=1))
-    return diverged(losses[:, 0], np.arange(len(losses)), FAR)
+    if are_comparable:
+        return diverged(losses[:, 0], np.arange(len(losses)), FAR)
+    return np.asarray(~np.isfinite(losses).all(axis=1))
 
 
 def _are_feasible(trials: Sequence[FrozenTrial]) -> Flags:

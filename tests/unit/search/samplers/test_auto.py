@@ -6,6 +6,8 @@ import pytest
 
 from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
+from search.samplers.gp import Gp
+from search.samplers.tpe import Tpe
 from search.space.space import Params, Space
 from search.study import Study, StudyView
 
@@ -19,7 +21,9 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
     [
         ({"c": ONE_OF_TWO}, {"max_trials": 2}, "brute_force"),
         ({"c": ONE_OF_TWO}, {"max_trials": 1}, "gp"),
-        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 50}, "tpe"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 50}, "gp"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 50, "prunes": True}, "tpe"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 50, "constrained": True}, "tpe"),
         (FLAT, {"max_trials": 100, "parallelism": 4}, "gp"),
         (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True}, "gp"),
         (FLAT, {"max_trials": 100, "parallelism": 4, "prunes": True, "compares_objective": False}, "tpe"),
@@ -85,6 +89,27 @@ def test_gp_and_tpe_take_turns_and_learn_from_the_same_trials() -> None:
     for number, turn in {19: by_gp, 20: by_tpe, 21: by_gp, 22: by_gp, 23: by_tpe, 199: by_gp, 200: by_tpe}.items():
         assert by_auto.propose([], number) == turn.propose([], number)
         assert by_auto.source(number) == "model"
+
+
+def test_under_conditions_every_third_proposal_is_of_tpe_with_a_model_for_each_branch() -> None:
+    problem = Problem(Space.model_validate({"c": ONE_OF_TWO, "p": UNDER_X}), ("minimize",), max_trials=300)
+    params: list[Params] = [{"c": "x", "p": number / 30} if number % 3 else {"c": "y"} for number in range(19)]
+    trials = [Observation(n, one, "completed", (n * 11 % 30 / 30,)) for n, one in enumerate(params)]
+    group = SamplerSpec(sampler="tpe", options={"group": True})
+    by_auto, by_gp, by_tpe = (
+        StudyView(Study(problem, spec, 7), trials)
+        for spec in (SamplerSpec(sampler="auto"), SamplerSpec(sampler="gp"), group)
+    )
+    for number, turn in {19: by_gp, 20: by_tpe, 21: by_gp, 22: by_gp, 23: by_tpe, 200: by_tpe}.items():
+        assert by_auto.propose([], number) == turn.propose([], number)
+
+
+def test_without_torch_tpe_models_each_branch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gp, "missing", lambda: "needs torch")
+    problem = Problem(Space.model_validate({"c": ONE_OF_TWO, "p": UNDER_X}), ("minimize",), max_trials=300)
+    chosen = SamplerSpec(sampler="auto").chosen_for(problem)
+    assert (chosen.name, chosen.sampler) == ("tpe", Tpe(group=True))
+    assert "needs torch" in str(chosen.reason)
 
 
 @pytest.mark.parametrize("scores_curves_of_tpe", [True, False])

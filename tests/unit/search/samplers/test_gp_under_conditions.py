@@ -18,7 +18,7 @@ from search.samplers.optuna.gp.absent_values import AbsentValues
 from search.samplers.optuna.gp.existence import existences_of, with_absent_values
 from search.samplers.optuna.gp.model_space import place_of
 from search.space.space import Params, Space
-from search.study import Study, StudyView
+from search.study import Study, StudyView, propose
 from tests.conftest import examples
 
 pytestmark = [pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")]
@@ -62,6 +62,18 @@ def test_it_finds_the_best_of_the_parameters_of_a_branch(*, prunes: bool) -> Non
         losses.append(loss(params))
     assert min(losses) < 0.01
     assert np.median(losses[20:]) < 0.1
+
+
+def test_how_bad_a_bad_branch_is_makes_no_difference() -> None:
+    """Otherwise the good trials of another branch all look alike to the model."""
+    study = Study(Problem(BRANCHES, ("minimize",)), SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), 7)
+
+    def proposed(bad: float) -> Params:
+        good = [Observation(n, {"branch": "a", "x": n / 8}, "completed", ((n / 8 - 0.4) ** 2,)) for n in range(8)]
+        others = [Observation(n, {"branch": "b", "n": n}, "completed", (bad,)) for n in range(8, 11)]
+        return propose(study, [*good, *others], 11)
+
+    assert proposed(0.4) == proposed(0.5)
 
 
 def frozen(space: Space, params: Params) -> FrozenTrial:
