@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from search.numbers_in_messages import counted
 from service.background.loop import PartlyFailed
+from service.mirror.adaptive_size import AdaptiveSizes
 from service.mirror.backoff import Backoff
-from service.mirror.batches import Batch, load_batch
+from service.mirror.batches import MAX_EVENTS, Batch, load_batch
 from service.mirror.connection import TrackingConnection
 from service.mirror.known_results import KnownResults
 from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable
@@ -36,6 +37,10 @@ class MirrorFailed(PartlyFailed):
     """The mirrors of some experiments fail with errors that say nothing about MLflow."""
 
 
+class MirrorInterrupted(PartlyFailed):
+    """MLflow has failed after it had taken a batch in the same pass: it is not away, so the loop keeps its pace."""
+
+
 class Mirroring:
     """Writes new events to MLflow. While MLflow is unavailable the mirror lags, and nothing else waits for it.
 
@@ -56,6 +61,7 @@ class Mirroring:
         self._database = database
         self._backoff = Backoff(clock)
         self._deleted_runs = Backoff(clock)
+        self._batch_sizes = AdaptiveSizes(MAX_EVENTS)
         self._connection = TrackingConnection(tracking_uri)
         self._unanswered = UnansweredCreations(clock)
         self._unsettled = UnsettledBatches(database)
@@ -68,28 +74,38 @@ class Mirroring:
     def run_once(self) -> int:
         """Mirror one batch of each experiment with new events; return the number of events.
 
-        Raises MlflowUnavailable. An MlflowRefused concerns one experiment, and is stored with it. So is any other
-        error; as long as experiments fail with one, this raises MirrorFailed after mirroring the others.
+        Raises MlflowUnavailable, or MirrorInterrupted after the first batch. An MlflowRefused concerns one experiment,
+        and is stored with it. So is any other error; as long as experiments fail with one, this raises MirrorFailed
+        after mirroring the others.
         """
         self.is_behind = False
         self._rewound = self._unsettled.rewind_passed()
         with mirrors.try_mirror_lock(self._database) as self._lock:
-            counts = self._mirror_all() if self._lock.held else []
+            count = self._mirror_all() if self._lock.held else 0
             has_mirrored = self._lock.held
         with suppress(MlflowUnavailable):  # everything is mirrored, and the next pass looks again
             self._delete_late_runs()
         if has_mirrored and self._failures:
             raise MirrorFailed(_described(self._failures))
-        return sum(counts)
+        return count
 
-    def _mirror_all(self) -> list[int]:
+    def _mirror_all(self) -> int:
         self._forget_without_ids()
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
         self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
         self._backoff.keep_only(behind)  # others were deleted
+        self._batch_sizes.keep_only(behind)
         due = [one for one in behind if one not in self._rewound and not self._backoff.is_resting(one)]
-        return [self._try(experiment_id) for experiment_id in due]
+        count = 0
+        for experiment_id in due:
+            try:
+                count += self._try(experiment_id)
+            except MlflowUnavailable as error:
+                if not count:
+                    raise
+                raise MirrorInterrupted(str(error)) from error
+        return count
 
     def _forget_without_ids(self) -> None:
         """Once after the start: what earlier versions have stored is mirrored again."""
@@ -137,7 +153,7 @@ class Mirroring:
 
     def _mirror(self, experiment_id: str) -> int:
         with self._database.read() as session:
-            batch = load_batch(session, experiment_id, self._known)
+            batch = load_batch(session, experiment_id, self._known, self._batch_sizes.of(experiment_id).now)
         if batch is None:
             return 0
         projection = project(batch.given, batch.events)
@@ -146,6 +162,7 @@ class Mirroring:
             has_advanced = mirrors.advance(session, experiment_id, batch.after, batch.cursor, new_run_ids)
         if not has_advanced:
             return 0
+        self._batch_sizes.of(experiment_id).succeeded()
         self._unsettled.settled(experiment_id)
         self._unanswered.stored_runs(experiment_id, new_run_ids)
         self.is_behind |= not batch.is_last
@@ -167,7 +184,19 @@ class Mirroring:
         # which is written when it is restored.
         self._lock.check()
         self._unsettled.began(given.experiment.id, batch.after)
-        tracking.write(parent_run_id, projection.parent)
+        try:
+            tracking.write(parent_run_id, projection.parent)
+            new_run_ids = self._write_runs(batch, projection, mlflow_experiment_id, parent_run_id)
+            tracking.check_run(parent_run_id)
+        except MlflowUnavailable:  # within the batch: a smaller one may get through
+            self._batch_sizes.of(given.experiment.id).failed(len(batch.events))
+            raise
+        return new_run_ids
+
+    def _write_runs(
+        self, batch: Batch, projection: Projection, mlflow_experiment_id: str, parent_run_id: str
+    ) -> dict[tuple[str, int], str]:
+        given = batch.given
         new_run_ids: dict[tuple[str, int], str] = {}
         for key, update in projection.runs.items():
             run_id = batch.run_ids.get(key)
@@ -178,7 +207,6 @@ class Mirroring:
                 update = update.as_first(run.missing_params, run.changed_tags, is_new=run.is_new)  # noqa: PLW2901
             self._lock.check()
             self._write_unless_deleted(run_id, given.trials[key.trial_id], update)
-        tracking.check_run(parent_run_id)
         return new_run_ids
 
     def _write_unless_deleted(self, run_id: str, trial: TrialRow, update: RunUpdate) -> None:

@@ -52,19 +52,27 @@ class Batch:
         return self.cursor >= self.given.experiment.event_count
 
 
-def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Batch | None:
-    """Return None when there are no new events, or the experiment was deleted."""
+def load_batch(
+    session: Session, experiment_id: str, known: KnownResults, most_events: int = MAX_EVENTS
+) -> Batch | None:
+    """Return None when there are no new events, or the experiment was deleted.
+
+    A batch that failed may be repeated with fewer or with more events.
+    """
     experiment, mirror = session.get(ExperimentRow, experiment_id), session.get(MirrorRow, experiment_id)
     cursor = mirror.cursor if mirror else 0
-    waiting = mirrors.events_to_mirror(session, experiment_id, cursor, MAX_EVENTS, MAX_POINTS)
+    waiting = _events_after(session, experiment_id, cursor, most_events)
     if experiment is None or not waiting:
         return None
+    if takes_back_end(waiting[0]):  # then the results are those after all ends that are taken back together
+        waiting = _events_after(session, experiment_id, cursor, MAX_EVENTS)
     events, is_revision = _without_mixed_revivals(waiting)
     if is_revision:
         best = _results_up_to(session, experiment, events[-1].seq)
     else:
         best = known.at(experiment_id, cursor) or _results_up_to(session, experiment, cursor)
         known.keep(experiment_id, cursor, best)
+    events = events[:most_events]
     trial_ids = {event.trial_id for event in events if event.trial_id} | {one.trial_id for one in best.values}
     given = ProjectionInput(
         experiment,
@@ -79,11 +87,15 @@ def load_batch(session: Session, experiment_id: str, known: KnownResults) -> Bat
     return Batch(given, events, mirror, mirrors.runs_of(session, trial_ids))
 
 
+def _events_after(session: Session, experiment_id: str, cursor: int, most_events: int) -> Sequence[EventRow]:
+    return mirrors.events_to_mirror(session, experiment_id, cursor, min(most_events, MAX_EVENTS), MAX_POINTS)
+
+
 def _without_mixed_revivals(events: Sequence[EventRow]) -> tuple[Sequence[EventRow], bool]:
     """Return the first of the events, and whether they take back ends of trials.
 
     If so, none of them is an end, so that the results are those of the whole log up to the last of them. They take back
-    the ends of one transaction, so that a repeated batch, which may have more events, has the same results.
+    the ends of one transaction, so that a repeated batch, which may have more events or fewer, has the same results.
     """
     revivals = [place for place, event in enumerate(events) if takes_back_end(event)]
     if not revivals:

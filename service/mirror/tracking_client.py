@@ -15,6 +15,7 @@ from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
+from service.mirror.adaptive_size import AdaptiveSize
 from service.mirror.found_runs import (
     fitting,
     is_own,
@@ -25,22 +26,30 @@ from service.mirror.found_runs import (
     written_to_first,
 )
 from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
-from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH, METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL, text
+from service.mirror.mlflow_limits import (
+    EXPERIMENT_NAME_LENGTH,
+    FEWEST_METRICS_PER_CALL,
+    METRICS_PER_CALL,
+    PARAMS_PER_CALL,
+    TAGS_PER_CALL,
+    text,
+)
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
+from service.mirror.repeated_calls import causes, has_timed_out, is_refusal, repeated
 from service.mirror.run_update import RunUpdate
 from service.settings import without_credentials
 from service.store.tables import ExperimentRow
 
 # A dead server must cost seconds, not minutes. No retries inside the client, which would create a run twice when an
-# answer is lost: the mirroring loop repeats a failed batch, and looks first for what exists.
+# answer is lost. Calls that create nothing are `repeated`; otherwise the mirroring loop repeats a failed batch, and
+# looks first for what exists.
 _CLIENT_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-_SERVER_ERROR = 500
 _MESSAGE_LENGTH, _READ_LENGTH = 400, 4000
 """Of MLflow's messages, in characters: shown, and searched for credentials."""
 ADVICE = "is PACELINE_MLFLOW_URI right, or is a proxy in between?"
@@ -74,6 +83,7 @@ class TrackingClient:
             os.environ.setdefault(name, value)
         self.uri = uri
         self._client = MlflowClient(tracking_uri=uri)
+        self._metrics_per_call = AdaptiveSize(METRICS_PER_CALL, least=FEWEST_METRICS_PER_CALL)
 
     def ensure_experiment(self, experiment: ExperimentRow) -> str:
         """Return the id of MLflow's experiment, creating it if needed.
@@ -85,7 +95,7 @@ class TrackingClient:
         plain = experiment.name[: EXPERIMENT_NAME_LENGTH - len(suffix)]
         with self._translated_errors():
             for name in (plain, plain + suffix):
-                found = self._client.get_experiment_by_name(name)
+                found = repeated(self._client.get_experiment_by_name, name)
                 if found is None:
                     return self._id(self._client.create_experiment(name, tags=tags))
                 self._id(found.experiment_id)
@@ -152,7 +162,7 @@ class TrackingClient:
         """
         try:
             with self._translated_errors():
-                run = self._client.get_run(run_id)
+                run = repeated(self._client.get_run, run_id)
         except MlflowRefused as refusal:
             self._check_not_deleted(run_id, refusal)
             raise
@@ -165,27 +175,38 @@ class TrackingClient:
             self._client.log_artifacts(run_id, str(directory), folder)
 
     def _write(self, run_id: str, update: RunUpdate) -> None:
+        with self._translated_errors():
+            self._log(run_id, update)
+            if update.ended_at is not None:
+                repeated(self._client.set_terminated, run_id, update.status, _milliseconds(update.ended_at))
+            elif update.status is not None:
+                repeated(self._client.update_run, run_id, status=update.status)
+
+    def _log(self, run_id: str, update: RunUpdate) -> None:
+        """After a call of many metrics has taken too long, the next calls have fewer."""
         metrics = [Metric(point.metric, point.value, _milliseconds(point.at), point.step) for point in update.metrics]
         params = [Param(name, value) for name, value in update.params.items()]
         tags = [RunTag(name, value) for name, value in update.tags.items()]
         pieces = (
-            _chunks(metrics, METRICS_PER_CALL),
+            _chunks(metrics, self._metrics_per_call.now),
             _chunks(params, PARAMS_PER_CALL),
             _chunks(tags, TAGS_PER_CALL),
         )
-        with self._translated_errors():
-            for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
-                self._client.log_batch(run_id, metrics=some_metrics, params=some_params, tags=some_tags)
-            if update.ended_at is not None:
-                self._client.set_terminated(run_id, update.status, _milliseconds(update.ended_at))
-            elif update.status is not None:
-                self._client.update_run(run_id, status=update.status)
+        for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
+            try:
+                repeated(self._client.log_batch, run_id, metrics=some_metrics, params=some_params, tags=some_tags)
+            except MlflowException as error:
+                if has_timed_out(error) and len(some_metrics) > FEWEST_METRICS_PER_CALL:
+                    self._metrics_per_call.failed(len(some_metrics))
+                raise
+        if len(metrics) >= self._metrics_per_call.now:
+            self._metrics_per_call.succeeded()
 
     def _check_not_deleted(self, run_id: str, refusal: MlflowRefused) -> None:
         """MLflow's refusal says it by the text alone."""
         with self._translated_errors():
             try:
-                run = self._client.get_run(run_id)
+                run = repeated(self._client.get_run, run_id)
             except RestException as error:
                 if error.error_code != _NOT_FOUND:
                     raise
@@ -202,7 +223,7 @@ class TrackingClient:
     def _all_runs(self, mlflow_experiment_id: str, wanted: str, view: int = ViewType.ACTIVE_ONLY) -> Iterator[Run]:
         token = None
         while True:
-            page = self._client.search_runs([mlflow_experiment_id], wanted, view, page_token=token)
+            page = repeated(self._client.search_runs, [mlflow_experiment_id], wanted, view, page_token=token)
             yield from page
             token = page.token
             if not token:
@@ -235,10 +256,9 @@ class TrackingClient:
         try:
             yield
         except MlflowException as error:
-            refused = isinstance(error, RestException) and error.get_http_status_code() < _SERVER_ERROR
             message = _excerpt(error.message)
             error.args = (message,)  # in tracebacks
-            if refused:
+            if is_refusal(error):
                 raise MlflowRefused(f"MLflow refused: {message}") from error
             raise MlflowUnavailable(_why_unavailable(without_credentials(self.uri), message, error)) from error
 
@@ -250,16 +270,10 @@ def _excerpt(message: str) -> str:
 
 def _why_unavailable(uri: str, message: str, error: MlflowException) -> str:
     """One line. MLflow's own message about a server that is not there has five, full of objects of its libraries."""
-    reason = next((cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror), None)
+    reason = next((cause.strerror for cause in causes(error) if isinstance(cause, OSError) and cause.strerror), None)
     if reason is None:
         return f"MLflow at {uri} cannot be used: {message}"
     return f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does"
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -57,9 +57,10 @@ def now(mirror: Any, database: Database) -> list[float]:
 
 
 def fail(mirror: Any, times: int) -> None:
+    """After a failure, smaller batches without a creation succeed."""
     for _ in range(times):
         with pytest.raises(MlflowUnavailable):
-            mirror.loop.run_once()
+            mirror.catch_up()
 
 
 def mirror_at_the_second_try(mirror: Any, delayed: DelayedCreations) -> None:

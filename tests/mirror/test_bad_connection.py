@@ -1,0 +1,310 @@
+"""Calls of MLflow fail often, or take too long: the mirror gets to its end, with the same content as otherwise."""
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+import requests
+from sqlalchemy import delete
+
+from service.background.loop import Loop
+from service.background.mirroring import MirrorInterrupted
+from service.mirror.mlflow_errors import MlflowUnavailable
+from service.store import mirrors
+from service.store.sql.database import Database
+from service.store.tables import MirrorRow, MirrorRunRow
+
+pytestmark = pytest.mark.slow
+SEND = requests.Session.request
+API = "/api/2.0/mlflow/"
+MANY_PASSES = 150
+
+
+class Call(NamedTuple):
+    path: str
+    body: dict[str, Any]
+
+
+class BadConnection:
+    """`failure` is given each call, and returns what the client gets instead of MLflow's answer."""
+
+    def __init__(self) -> None:
+        self.failure: Callable[[Call], Exception | None] = lambda _: None
+        self.calls: list[str] = []
+
+    def check(self, url: str, options: dict[str, Any]) -> None:
+        path = url.partition(API)[2]
+        if path in {"", "server-info"}:
+            return
+        self.calls.append(path)
+        failure = self.failure(Call(path, options.get("json") or options.get("params") or {}))
+        if failure is not None:
+            raise failure
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> BadConnection:
+    connection = BadConnection()
+
+    def request(session: requests.Session, method: str, url: str, **options: Any) -> requests.Response:
+        connection.check(url, options)
+        return SEND(session, method, url, **options)
+
+    monkeypatch.setattr(requests.Session, "request", request)
+    return connection
+
+
+def server_error() -> Exception:
+    """As requests raises it after an answer with the status 503."""
+    return requests.exceptions.RetryError("too many 503 error responses")
+
+
+def timeout() -> Exception:
+    """As requests raises it, of urllib3, of the socket's error."""
+    return caused_by(TimeoutError("timed out"))
+
+
+def refused() -> Exception:
+    return caused_by(ConnectionRefusedError(111, "Connection refused"))
+
+
+def caused_by(cause: Exception) -> Exception:
+    error = requests.ConnectionError("Max retries exceeded")
+    error.__cause__ = cause
+    return error
+
+
+def failing_often(rate: float) -> Callable[[Call], Exception | None]:
+    numbers = random.Random(7)  # noqa: S311 - no secret
+    return lambda _: server_error() if numbers.random() < rate else None
+
+
+def every(count: int) -> Callable[[Call], Exception | None]:
+    """Each so many calls, one takes too long."""
+    calls = [0]
+
+    def failure(_: Call) -> Exception | None:
+        calls[0] += 1
+        return timeout() if calls[0] % count == 0 else None
+
+    return failure
+
+
+def with_more_metrics_than(most: int) -> Callable[[Call], Exception | None]:
+    return lambda call: timeout() if len(call.body.get("metrics") or ()) > most else None
+
+
+def at(path: str, failure: Callable[[], Exception] = server_error) -> Callable[[Call], Exception | None]:
+    return lambda call: failure() if call.path == path else None
+
+
+def mirror_in_spite_of_failures(mirror: Any, database: Database) -> None:
+    for _ in range(MANY_PASSES):
+        try:
+            mirror.loop.run_once()
+        except (MlflowUnavailable, MirrorInterrupted):
+            continue
+        with database.read() as session:
+            if mirrors.lag(session) == 0:
+                return
+    pytest.fail("the mirror makes no progress")
+
+
+def some_trials(history: Any) -> None:
+    """Two at a time; one is paused, one ends again after its first end."""
+    for number in range(0, 4, 2):
+        trials = [history.trial(number + place, lr=0.1) for place in (0, 1)]
+        for trial in trials:
+            history.run(trial)
+        for step in range(1, 4):
+            for trial in trials:
+                history.report(trial, step, val_accuracy=step / 10, loss=1 / step)
+        history.append("trial.paused", {"number": number, "milestone": 3, "step": 3, "reason": "lower"}, trials[0])
+        history.end(trials[1], "completed", 0.5 + number / 100)
+        history.append("trial.queued", {"number": number, "reason": "promoted"}, trials[0])
+        history.run(trials[0])
+        history.end(trials[0], "pruned", 0.4)
+    history.revive(trials[1])
+    history.run(trials[1])
+    history.end(trials[1], "completed", 0.45)
+    history.finish("completed", "max_trials")
+
+
+def content(mirror: Any, name: str) -> dict[str, Any]:
+    """What MLflow has of an experiment, without MLflow's ids."""
+    return {
+        key: (
+            (run.info.status, run.info.start_time, run.info.end_time),
+            {tag: value for tag, value in run.data.tags.items() if tag != "mlflow.parentRunId"},
+            run.data.params,
+            run.data.metrics,
+            {metric: mirror.curve(run, metric) for metric in run.data.metrics},
+        )
+        for key, run in mirror.runs(name).items()
+    }
+
+
+@pytest.mark.parametrize("failure", [failing_often(0.45), every(9)], ids=["45-percent-fail", "each-9th-takes-too-long"])
+def test_the_content_is_that_of_a_mirror_without_failures(
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    database: Database,
+    connection: BadConnection,
+    failure: Callable[[Call], Exception | None],
+) -> None:
+    history = begin_experiment()
+    some_trials(history)
+    connection.failure = failure
+
+    mirror_in_spite_of_failures(mirror, database)
+
+    connection.failure = lambda _: None
+    written = content(mirror, history.name)
+    assert len(written) == 5
+    with database.write() as session:
+        session.execute(delete(MirrorRow))
+        session.execute(delete(MirrorRunRow))
+    mirror.client.delete_experiment(mirror.client.get_experiment_by_name(history.name).experiment_id)
+    mirror.catch_up()
+    assert written == content(mirror, f"{history.name} ({history.experiment_id})")
+
+
+def test_a_report_of_many_metrics_is_written_in_smaller_calls(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database, connection: BadConnection
+) -> None:
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
+    history.report(trial, 1, **{f"layer_{number}": number for number in range(700)})
+    connection.failure = with_more_metrics_than(120)
+
+    mirror_in_spite_of_failures(mirror, database)
+
+    connection.failure = lambda _: None
+    assert len(mirror.runs(history.name)["trial 00"].data.metrics) == 700
+
+
+def test_a_short_call_that_takes_too_long_says_nothing_about_its_size(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
+) -> None:
+    history = begin_experiment()
+    mirror.catch_up()
+    trial = history.trial(0, lr=0.1)
+    connection.failure = at("runs/log-batch", timeout)
+    with pytest.raises(MlflowUnavailable):
+        mirror.loop.run_once()
+    connection.failure = with_more_metrics_than(800)
+    history.run(trial)
+    history.report(trial, 1, **{f"layer_{number}": number for number in range(700)})
+    mirror.catch_up()
+    connection.calls = []
+    history.report(trial, 2, **{f"layer_{number}": number for number in range(700)})
+
+    mirror.catch_up()
+
+    assert connection.calls.count("runs/log-batch") == 2  # of the parent and of the trial
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("runs/get", 6), ("runs/log-batch", 6), ("runs/search", 6), ("runs/create", 1)],
+)
+def test_calls_that_fail_quickly_are_repeated_but_not_creations(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, path: str, expected: int
+) -> None:
+    """A proxy may fail after MLflow has created the run."""
+    history = begin_experiment()
+    mirror.catch_up()
+    history.run(history.trial(0, lr=0.1))
+    connection.failure, connection.calls = at(path), []
+    with pytest.raises(MlflowUnavailable):
+        mirror.loop.run_once()
+    assert connection.calls.count(path) == expected
+
+
+@pytest.mark.parametrize("failure", [timeout, refused])
+def test_a_call_of_a_server_that_is_away_is_not_repeated(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, failure: Callable[[], Exception]
+) -> None:
+    """Each takes seconds."""
+    history = begin_experiment()
+    mirror.catch_up()
+    history.trial(0, lr=0.1)
+    connection.failure, connection.calls = lambda _: failure(), []
+    with pytest.raises(MlflowUnavailable):
+        mirror.loop.run_once()
+    assert connection.calls == ["runs/get"]
+
+
+def test_after_mlflow_was_away_batches_are_as_large_as_before(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
+) -> None:
+    history = begin_experiment()
+    mirror.catch_up()
+    history.completed_trial(0, 0.5)
+    connection.failure = lambda _: server_error()
+    for _ in range(12):
+        with pytest.raises(MlflowUnavailable):
+            mirror.loop.run_once()
+    connection.failure = lambda _: None
+    assert mirror.loop.run_once() == 4
+
+
+def test_after_failures_batches_grow_again(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
+) -> None:
+    history = begin_experiment()
+    mirror.catch_up()
+    for number in range(4):
+        history.completed_trial(number, 0.5)
+    connection.failure = at("runs/log-batch")
+    for _ in range(3):
+        with pytest.raises(MlflowUnavailable):
+            mirror.loop.run_once()
+    connection.failure = lambda _: None
+    assert [mirror.loop.run_once() for _ in range(4)] == [2, 4, 8, 2]
+
+
+def test_a_pass_that_is_interrupted_after_a_batch_does_not_slow_the_loop(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
+) -> None:
+    """Of many experiments, one fails in nearly each pass."""
+    first, second = begin_experiment("x-00000000000a", name="one"), begin_experiment("x-00000000000b", name="another")
+    mirror.catch_up()
+    loop = Loop(mirror.loop)
+    first.run(first.trial(0, lr=0.1))
+    second.run(second.trial(0, lr=0.1))
+    unreachable = mirror.runs("another")["another"].info.run_id
+    connection.failure = lambda call: server_error() if call.body.get("run_id") == unreachable else None
+
+    assert loop._run_once() <= mirror.loop.every
+
+    assert "MLflow at" in str(loop.health()["error"])
+    assert "trial 00" in mirror.runs("one")
+    assert loop._run_once() > mirror.loop.every
+
+
+def test_ends_that_are_taken_back_together_are_so_in_smaller_batches(
+    mirror: Any, begin_experiment: Callable[..., Any]
+) -> None:
+    """Otherwise the best value after the first of them would be shown, at the same time and step as the right one."""
+    history = begin_experiment()
+    trials = [history.trial(number, lr=0.1) for number in range(3)]
+    for trial, value in zip(trials, (0.9, 0.7, 0.4), strict=True):
+        history.end(trial, "stopped", value)
+    mirror.catch_up()
+    together = history.now
+    for trial in trials[:2]:
+        history.now = together
+        history.revive(trial)
+    history.now = together + timedelta(seconds=1)
+    mirror.loop._batch_sizes.of(history.experiment_id).failed(2)
+
+    assert mirror.loop.run_once() == 1
+    mirror.catch_up()
+
+    parent = mirror.runs(history.name)[history.name]
+    assert mirror.curve(parent, "best_val_accuracy") == [(1, 0.9), (2, 0.9), (3, 0.4), (3, 0.9)]
+    assert parent.data.metrics["best_val_accuracy"] == 0.4
