@@ -30,6 +30,12 @@ MOST_CONNECTIONS = 10**6
 PROBE_PREFIX = ".writable-"
 DATABASES = re.compile(r"sqlite:///(?!:memory:|\?).+|postgresql(\+psycopg)?://.*", re.DOTALL)
 
+SECRETS_IN_QUERY = re.compile(r"[?&](access_token|account_key|client_secret|sas_token|secret_key|sig)=", re.IGNORECASE)
+"""Parameters of a storage's URI; pyarrow takes a few of them."""
+
+GCS_RETRY_SECONDS = 10
+"""As long as S3's calls are repeated, or a little longer. Paceline repeats what matters by itself."""
+
 
 class BadSettings(Exception):
     """The service cannot start with a setting; the message names it and says what would be right."""
@@ -218,12 +224,19 @@ def storage_location(text: str) -> str:
             raise BadSettings(
                 "PACELINE_STORAGE must have no credentials, because its URI is stored with each checkpoint and shown: "
                 "set them where the service, the agents and the nodes run, for S3 as AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY"
+                "AWS_SECRET_ACCESS_KEY, for Google as GOOGLE_APPLICATION_CREDENTIALS"
             )
-        return text
+        return _with_retry_limit(text)
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", text):
         raise BadSettings(f"PACELINE_STORAGE must be a path, or a URI as s3://bucket/path, not as {scheme.group()}…")
     return str(expanded(Path(text)).absolute())
+
+
+def _with_retry_limit(uri: str) -> str:
+    """Without a limit in the URI, pyarrow repeats a call that Google's bucket refuses for 15 minutes."""
+    if re.match("gc?s://", uri) is None or "retry_limit_seconds=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={GCS_RETRY_SECONDS}"
 
 
 def _has_credentials(uri: str) -> bool:
@@ -232,7 +245,7 @@ def _has_credentials(uri: str) -> bool:
     user, _, server = authority.rpartition("@")
     port = "" if uri.partition(":")[0] in ("s3", "gs", "gcs") else r"(:\d+)?"  # those name a bucket, which has no port
     is_server = server.startswith("[") or re.fullmatch(rf"[^:]*{port}", server)
-    return ":" in user or not is_server or re.search(r"[?&](client_secret|sig)=", uri) is not None
+    return ":" in user or not is_server or SECRETS_IN_QUERY.search(uri) is not None
 
 
 def expanded(path: Path) -> Path:

@@ -95,6 +95,8 @@ def test_a_link_as_data_directory_is_closed_to_other_users(tmp_path: Path) -> No
         ("PACELINE_STORAGE=s3://KEY:12/CR@bucket/x", "must have no credentials"),
         ("PACELINE_STORAGE=abfs://:KEY@account.dfs.core.windows.net/x", "must have no credentials"),
         ("PACELINE_STORAGE=abfs://data@account.dfs.core.windows.net/x?client_secret=KEY", "must have no credentials"),
+        ("PACELINE_STORAGE=gs://data/x?access_token=KEY", "must have no credentials"),
+        ("PACELINE_STORAGE=abfs://data@account.dfs.core.windows.net/x?account_key=KEY", "must have no credentials"),
         ("PACELINE_STORAGE=file:/mnt/x", "must be a path, or a URI as s3://bucket/path, not as file:/…"),
     ],
 )
@@ -119,6 +121,20 @@ def test_a_value_with_which_the_service_could_not_work_is_refused(setting: str, 
 )
 def test_a_storage_without_credentials_is_taken(storage: str) -> None:
     assert Settings.from_env({"PACELINE_STORAGE": storage}).storage == storage
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("gs://bucket/runs", "gs://bucket/runs?retry_limit_seconds=10"),
+        ("gcs://bucket", "gcs://bucket?retry_limit_seconds=10"),
+        ("gs://anonymous@bucket/x?scheme=http", "gs://anonymous@bucket/x?scheme=http&retry_limit_seconds=10"),
+        ("gs://bucket/runs?retry_limit_seconds=60", "gs://bucket/runs?retry_limit_seconds=60"),
+        ("s3://bucket/runs", "s3://bucket/runs"),
+    ],
+)
+def test_calls_that_a_bucket_of_google_refuses_are_not_repeated_for_15_minutes(given: str, used: str) -> None:
+    assert Settings.from_env({"PACELINE_STORAGE": given}).storage == used
 
 
 @pytest.mark.parametrize("name", ["KEEP_LOGS_DAYS", "PICTURE_SECONDS", "SYSTEM_METRICS_SECONDS", "MAX_LOG_MB"])
