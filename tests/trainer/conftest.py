@@ -33,6 +33,7 @@ from trainer.ray_train.processes import setup_worker
 from trainer.wire import Failure, FailureKind
 
 if TYPE_CHECKING:
+    from tests.trainer.gcs_server import GcsServer
     from tests.trainer.s3_server import S3Server
 
 OOM_COUNTER = Path(os.environ["PACELINE_OOM_COUNTER"])
@@ -66,6 +67,20 @@ def s3(bucket: "S3Server") -> Iterator["S3Server"]:
     bucket.is_away = bucket.is_slow = False
     bucket.refuses_reading = bucket.denies_writing = bucket.page = None
     bucket.deletes_from = 0.0
+
+
+@pytest.fixture(scope="module")
+def google_bucket() -> Iterator["GcsServer"]:
+    from tests.trainer.gcs_server import GcsServer  # noqa: PLC0415 - heavy
+
+    with GcsServer().serving() as server:
+        yield server
+
+
+@pytest.fixture
+def gcs(google_bucket: "GcsServer") -> Iterator["GcsServer"]:
+    yield google_bucket
+    google_bucket.make_whole()
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:

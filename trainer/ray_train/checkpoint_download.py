@@ -6,6 +6,7 @@ pyarrow does not repeat the reading of a file that is smaller than the text of a
 It runs in the worker process and travels there by value.
 """
 
+import errno
 import os
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,9 @@ def download(storage: FileSystem, path: str, directory: Path, patience_seconds: 
     A file that is already there with the same size and time of change is left, so that a repeated download continues
     where the last one ended. Raises FileNotFoundError if there is no such path, and the OSError of a file's last try.
     """
-    found = storage.get_file_info(FileSelector(path, recursive=True))
+    found = storage.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    if not found and storage.get_file_info(path).type is FileType.NotFound:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     targets = {Path(directory, os.path.relpath(one.path, path)): one for one in found}
     for target, one in targets.items():
         (target if one.type is FileType.Directory else target.parent).mkdir(parents=True, exist_ok=True)

@@ -19,11 +19,12 @@ import posixpath
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from pyarrow import ArrowException, ArrowInvalid
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
@@ -127,13 +128,26 @@ def run_all(calls: Iterable[Callable[[], object]]) -> None:
             pool.shutdown(cancel_futures=True)
 
 
+@contextlib.contextmanager
+def arrow_errors_as_os_errors() -> Iterator[None]:
+    """Raise OSError for a page that is not the JSON of Google's buckets, and where Azure has no token for it."""
+    try:
+        yield
+    except OSError:
+        raise
+    except ArrowException as error:
+        advice = f"; {ELSEWHERE_ADVICE}" if isinstance(error, ArrowInvalid) else ""
+        raise OSError(f"{error}{advice}") from error
+
+
 def repeated(call: Callable[[], T], patience_seconds: float) -> T:
     """What the call returns; it is repeated when it raises an OSError, except for a file that does not exist."""
     deadline, pause = time.monotonic() + patience_seconds, FIRST_PAUSE_SECONDS
     jitter = random.Random()  # noqa: S311 - no secret; user code seeds and uses the module's own generator
     while True:
         try:
-            return call()
+            with arrow_errors_as_os_errors():
+                return call()
         except FileNotFoundError:
             raise
         except OSError:

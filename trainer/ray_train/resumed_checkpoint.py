@@ -21,7 +21,7 @@ from ray.air._internal.filelock import TempFileLock
 from ray.train import Checkpoint
 
 from trainer.ray_train.checkpoint_download import download
-from trainer.ray_train.file_copy import PATIENCE_SECONDS, repeated
+from trainer.ray_train.file_copy import PATIENCE_SECONDS, arrow_errors_as_os_errors, repeated
 from trainer.unused_folders import ScratchFolder, lock_in_use, remove_unused
 
 SHARED = "paceline-shared-checkpoint-"
@@ -104,7 +104,8 @@ class ResumedCheckpoint(Checkpoint):  # type: ignore[misc]
     @contextlib.contextmanager
     def _read_errors(self) -> Iterator[None]:
         try:
-            yield
+            with arrow_errors_as_os_errors():
+                yield
         except OSError as error:
             raise self._on_read_error(self.path, error) from error
 

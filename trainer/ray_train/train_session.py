@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from pyarrow import ArrowException
 from pyarrow.fs import FileInfo, FileType, LocalFileSystem
 from ray.train import (
     Checkpoint,
@@ -272,7 +273,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         """Raise the storage's errors as the hook says. `checkpoint`: None for one that the user's function uploads."""
         try:
             yield
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ArrowException) as error:
             refused = storage_error(error, checkpoint)
             if refused is None:
                 raise
@@ -333,11 +334,13 @@ def with_validation(reported: ReportedCheckpoint, found: Validated) -> ReportedC
     return ReportedCheckpoint(reported.checkpoint, {**reported.metrics, **metrics}, ReportedCheckpointStatus[status])
 
 
-def storage_error(error: OSError | RuntimeError, checkpoint: Checkpoint | None) -> OSError | None:
+def storage_error(error: OSError | RuntimeError | ArrowException, checkpoint: Checkpoint | None) -> OSError | None:
     """The storage's error behind what Ray's `report()` raised; None if the user's code is the cause.
 
     `checkpoint` is None for one that the user's own function uploads.
     """
+    if isinstance(error, ArrowException) and not isinstance(error, OSError):  # such as of a page in a bucket's place
+        return None if checkpoint is None else OSError(str(error))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return None if checkpoint is None or _is_missing(checkpoint) or _is_in(checkpoint, error) else error
     if isinstance(error, OSError):

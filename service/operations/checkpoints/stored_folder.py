@@ -1,6 +1,8 @@
 """Reads folders of the storage: local directories, and those of any URI that pyarrow has a file system for."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -13,6 +15,10 @@ PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
 """Between the readings of a file in a bucket, when one fails. A thread for downloads waits, and no transaction."""
 
 
+SKIPPED_BYTES = 4 << 20
+"""At a time, of what is before a wanted part of a file."""
+
+
 class StoredFolder(Protocol):
     """A folder that is read. Its methods raise OSError, and ValueError for a URI that cannot be understood."""
 
@@ -23,14 +29,18 @@ class StoredFolder(Protocol):
         """Open the entry's file to be read."""
 
 
-class StoredFile(Protocol):
-    """What of a binary file is used."""
-
-    def seek(self, offset: int, /) -> int: ...
+class StoredStream(Protocol):
+    """What of a binary stream is used."""
 
     def read(self, size: int, /) -> bytes: ...
 
     def close(self) -> None: ...
+
+
+class StoredFile(StoredStream, Protocol):
+    """What of a binary file is used."""
+
+    def seek(self, offset: int, /) -> int: ...
 
 
 def stored_folder(uri: str, storage: str) -> StoredFolder:
@@ -49,6 +59,7 @@ class RemoteFolder:
 
         self._storage, self._path = FileSystem.from_uri(uri)
         self._path = self._path.rstrip("/")
+        self._is_google = self._storage.type_name == "gcs"
 
     def entries(self) -> list[Entry]:
         from pyarrow.fs import FileSelector, FileType  # noqa: PLC0415
@@ -70,7 +81,10 @@ class RemoteFolder:
         return sorted(entries, key=lambda entry: entry.name)
 
     def open(self, entry: Entry) -> "RemoteFile":
-        return RemoteFile(self._storage.open_input_file(f"{self._path}/{entry.name}"))
+        path = f"{self._path}/{entry.name}"
+        if self._is_google:
+            return RemoteFile(ForwardFile(partial(self._storage.open_input_stream, path, compression=None)))
+        return RemoteFile(self._storage.open_input_file(path))
 
 
 class RemoteFile:
@@ -103,6 +117,45 @@ class RemoteFile:
     def _read_once(self, size: int) -> bytes:
         self._file.seek(self._offset)
         return self._file.read(size)
+
+
+class ForwardFile:
+    """A file that is read from its beginning on; `open_stream` opens it, again after an error or for a `seek` back.
+
+    For Google's buckets: to look whether a file of `open_input_file` is closed, which each of its methods does, pyarrow
+    asks the bucket for it and keeps the GIL (seen in pyarrow 25). All of the service would wait, also for one that is
+    away. Here a `seek` forward reads what is between.
+    """
+
+    def __init__(self, open_stream: Callable[[], StoredStream]) -> None:
+        self._open_stream = open_stream
+        self._stream: StoredStream | None = open_stream()
+        self._offset = 0
+
+    def seek(self, offset: int, /) -> int:
+        if self._stream is None or offset < self._offset:
+            self.close()
+            self._stream, self._offset = self._open_stream(), 0
+        while self._offset < offset and self.read(min(SKIPPED_BYTES, offset - self._offset)):
+            pass
+        return self._offset
+
+    def read(self, size: int, /) -> bytes:
+        if self._stream is None:
+            self.seek(self._offset)
+            return self.read(size)
+        try:
+            piece = self._stream.read(size)
+        except OSError:
+            self.close()
+            raise
+        self._offset += len(piece)
+        return piece
+
+    def close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
 
 def _local_path(uri: str) -> Path | None:

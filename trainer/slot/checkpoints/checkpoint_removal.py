@@ -1,6 +1,5 @@
 """Removes checkpoints that are no longer needed, in a thread of its own, so that no training waits for the storage."""
 
-import contextlib
 import logging
 import threading
 import time
@@ -130,8 +129,7 @@ def delete_directory(uri: str) -> None:
     if isinstance(storage, LocalFileSystem):
         remove_directory(Path(path))
     else:
-        with contextlib.suppress(FileNotFoundError):
-            storage.delete_dir(path)
+        _delete_remote_directory(storage, path)
 
 
 def remove_all_except(names: Collection[str], folder: str) -> None:
@@ -142,4 +140,13 @@ def remove_all_except(names: Collection[str], folder: str) -> None:
         return
     for entry in storage.get_file_info(FileSelector(path, allow_not_found=True)):
         if entry.type is FileType.Directory and entry.base_name not in names:
-            storage.delete_dir(entry.path)
+            _delete_remote_directory(storage, entry.path)
+
+
+def _delete_remote_directory(storage: FileSystem, path: str) -> None:
+    """Delete it, if it exists. Of one that does not, Google's buckets have another error than others."""
+    try:
+        storage.delete_dir(path)
+    except OSError:
+        if storage.get_file_info(path).type is not FileType.NotFound:
+            raise
