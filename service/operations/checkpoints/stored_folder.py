@@ -65,7 +65,7 @@ class RemoteFolder:
         from pyarrow.fs import FileSelector, FileType  # noqa: PLC0415
 
         found = self._storage.get_file_info(FileSelector(self._path, recursive=True, allow_not_found=True))
-        if not found:
+        if not found and self._storage.get_file_info(self._path).type is FileType.NotFound:
             raise absent(self._path)
         kinds = {FileType.File, FileType.Directory}
         entries = [

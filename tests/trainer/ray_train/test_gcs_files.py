@@ -87,6 +87,17 @@ def test_a_missing_checkpoint_is_told_from_an_empty_one(gcs: GcsServer, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_archive_of_an_empty_checkpoint_is_told_from_that_of_a_missing_one(gcs: GcsServer) -> None:
+    from service.errors import NotFound  # noqa: PLC0415 - as below
+    from service.operations.checkpoints.folder_archive import folder_archive  # noqa: PLC0415 - heavy
+
+    storage, folder = storage_of(gcs)
+    storage.create_dir(f"{folder}-empty")
+    assert folder_archive("empty", uri_of(gcs, "run/checkpoint-empty"), gcs.storage).size > 0
+    with pytest.raises(NotFound):
+        folder_archive("missing", uri_of(gcs, "run/checkpoint-missing"), gcs.storage)
+
+
 @pytest.mark.parametrize("methods", [{"GET"}, {"GET", "POST", "PUT"}], ids=["listing", "each call"])
 def test_a_gateway_that_answers_for_the_bucket_is_an_error_of_the_storage(
     gcs: GcsServer, checkpoint: Path, methods: set[str]
