@@ -50,7 +50,7 @@ class GcsServer:
     says which calls are answered with 403, which pyarrow does not repeat. `calls` has a line for each call.
     """
 
-    page: Callable[[str, str], bytes | None]
+    page: Callable[[str, str], bytes | None] | None
     denies: Callable[[str, str], bool]
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class GcsServer:
     def make_whole(self) -> None:
         """From now on it answers each call."""
         self.is_away = self.is_slow = False
-        self.page, self.denies = _never, lambda _method, _path: False
+        self.page, self.denies = None, lambda _method, _path: False
 
     @property
     def storage(self) -> str:
@@ -101,7 +101,7 @@ class GcsServer:
         return answer
 
     def _respond(self, request: Request, body: bytes) -> Response:
-        if (page := self.page(request.method, request.path)) is not None:
+        if self.page is not None and (page := self.page(request.method, request.path)) is not None:
             return Response(page, content_type="text/html")
         if self.denies(request.method, request.path):
             return Response("denied", 403)
@@ -185,7 +185,3 @@ def _bytes_of(part: MIMEPart) -> bytes:
 
 def _json(value: dict[str, Any]) -> Response:
     return Response(json.dumps(value), content_type="application/json")
-
-
-def _never(_method: str, _path: str) -> bytes | None:
-    return None

@@ -147,7 +147,7 @@ def is_gone(checkpoint: str) -> bool:
     try:
         ray_context.get_train_context().get_storage()._check_validation_file()  # noqa: SLF001 - as Ray before it saves
         found: FileInfo = known.filesystem.get_file_info(known.path)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, ArrowException):
         return False
     return found.type is FileType.NotFound
 

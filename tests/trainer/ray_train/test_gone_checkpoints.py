@@ -5,25 +5,27 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.trainer.gcs_server import GcsServer
 from tests.trainer.s3_server import S3Server
 from trainer.storage_uri import split_query
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 
 
-@pytest.mark.parametrize("place", ["bucket", "directory"])
+@pytest.mark.parametrize("place", ["bucket", "bucket of Google", "directory"])
 def test_a_checkpoint_is_gone_only_if_its_storage_is_there(
-    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    s3: S3Server, gcs: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     from ray.train.v2._internal.execution import context as ray_context  # noqa: PLC0415 - heavy
     from ray.train.v2._internal.execution.storage import StorageContext  # noqa: PLC0415 - heavy
 
     from trainer.ray_train import train_session  # noqa: PLC0415 - heavy
 
-    storage = StorageContext(s3.storage if place == "bucket" else str(tmp_path), "run")
+    location = {"bucket": s3.storage, "bucket of Google": gcs.storage, "directory": str(tmp_path)}[place]
+    storage = StorageContext(location, "run")
     context = SimpleNamespace(get_storage=lambda: storage)
     monkeypatch.setattr(ray_context, "get_train_context", lambda: context)
-    folder, mark, query = split_query(s3.storage if place == "bucket" else str(tmp_path))
+    folder, mark, query = split_query(location)
     checkpoint = f"{folder}/earlier/checkpoint{mark}{query}"
     files = storage.storage_filesystem
     path = f"{storage.storage_fs_path}/earlier/checkpoint"
@@ -33,8 +35,8 @@ def test_a_checkpoint_is_gone_only_if_its_storage_is_there(
     assert not train_session.is_gone(checkpoint)
     files.delete_dir(path)
     assert train_session.is_gone(checkpoint)
-    s3.page = lambda _method, _path: b"<html></html>"
+    s3.page = gcs.page = lambda _method, _path: b"<html></html>"
     assert train_session.is_gone(checkpoint) is (place == "directory"), "a page answers in the place of the bucket"
-    s3.page = None
+    s3.page = gcs.page = None
     files.delete_dir(storage.experiment_fs_path)
     assert not train_session.is_gone(checkpoint)
