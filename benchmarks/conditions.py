@@ -9,7 +9,7 @@ geometric mean with its 95 % bootstrap interval. Above 1 the other one is worse.
 the search was made, the others only afterwards.
 
     python -m benchmarks.conditions [--problems network svm layers classifiers] [--trials 40] [--seeds 12]
-                                    [--searchers "paceline gp" "paceline tpe, group" "optuna tpe" ...]
+                                    [--first-seed 0] [--searchers "paceline gp" "paceline tpe, group" "optuna tpe" ...]
 """
 
 import math
@@ -202,13 +202,13 @@ SEARCHERS: dict[str, Searcher] = {
 }
 
 
-def report(name: str, searchers: Sequence[str], trials: int, seeds: int) -> None:
+def report(name: str, searchers: Sequence[str], trials: int, seeds: Sequence[int]) -> None:
     task = TASKS[name]
     known = cache(lambda items: task.loss(dict(items)))
     cached = SequentialTask(task.space, lambda params: known(tuple(sorted(params.items()))))
     found = {}
     for searcher in searchers:
-        losses = np.array([SEARCHERS[searcher](cached, seed, trials) for seed in range(seeds)], dtype=float)
+        losses = np.array([SEARCHERS[searcher](cached, seed, trials) for seed in seeds], dtype=float)
         found[searcher] = np.minimum.accumulate(losses, axis=1)
     least = min(float(one.min()) for one in found.values())
     shown = [count for count in SHOWN if count <= trials]

@@ -5,7 +5,7 @@ the regret divided by that of Paceline's `gp` with the same seed: the geometric 
 Above 1 the other one is worse. In `memory` the best models are the largest that have room, in `rate` the best rates are
 beside those at which a training raises an error, and in `kinds` some combinations of choices are not supported.
 
-    python -m benchmarks.crashes [--problems memory rate kinds] [--trials 40] [--seeds 12]
+    python -m benchmarks.crashes [--problems memory rate kinds] [--trials 40] [--seeds 12] [--first-seed 0]
                                  [--searchers "paceline gp" "paceline tpe" "optuna gp" "optuna tpe" random]
 """
 
@@ -108,10 +108,10 @@ def _drawn(parameter: Mapping[str, Any], chance: np.random.Generator) -> Any:
     return round(value) if parameter["type"] == "int" else value
 
 
-def report(name: str, searchers: Sequence[str], trials: int, seeds: int) -> None:
+def report(name: str, searchers: Sequence[str], trials: int, seeds: Sequence[int]) -> None:
     regrets: dict[str, Values] = {}
     for searcher in searchers:
-        found = [OPTUNAS_AND_OURS[searcher](TASKS[name], seed, trials) for seed in range(seeds)]
+        found = [OPTUNAS_AND_OURS[searcher](TASKS[name], seed, trials) for seed in seeds]
         crashed = np.mean([loss is None for losses in found for loss in losses])
         best = [min((loss for loss in losses if loss is not None), default=math.inf) for losses in found]
         regrets[searcher] = np.maximum(np.array(best) - least_loss(name), LEAST_REGRET)

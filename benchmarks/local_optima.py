@@ -5,7 +5,7 @@ same seed: the geometric mean with its 95 % bootstrap interval. Above 1 the othe
 and `network` have few local optima; `rastrigin`, `styblinski`, `levy` and `ackley` have many. The formulas are those of
 https://www.sfu.ca/~ssurjano/optimization.html; `network` is a made-up loss of a training with eight parameters.
 
-    python -m benchmarks.local_optima [--problems hartmann rastrigin …] [--trials 100] [--seeds 12]
+    python -m benchmarks.local_optima [--problems hartmann rastrigin …] [--trials 100] [--seeds 12] [--first-seed 0]
                                       [--searchers "paceline auto" "paceline gp" "paceline tpe" "optuna gp" …]
 """
 
@@ -113,14 +113,14 @@ TASKS = {
 SEARCHERS: dict[str, Searcher] = {HERE: partial(by_paceline, "auto"), **OPTUNAS_AND_OURS}
 
 
-def regrets(searcher: str, name: str, trials: int, seeds: int) -> Values:
+def regrets(searcher: str, name: str, trials: int, seeds: Sequence[int]) -> Values:
     """A row for each seed, with the least regret so far after each trial."""
-    found = [SEARCHERS[searcher](TASKS[name], seed, trials) for seed in range(seeds)]
+    found = [SEARCHERS[searcher](TASKS[name], seed, trials) for seed in seeds]
     losses = np.array([[math.inf if loss is None else loss for loss in one] for one in found])
     return np.maximum(np.minimum.accumulate(losses, axis=1), LEAST_REGRET)
 
 
-def report(name: str, searchers: Sequence[str], trials: int, seeds: int) -> None:
+def report(name: str, searchers: Sequence[str], trials: int, seeds: Sequence[int]) -> None:
     found: dict[str, Values] = {}
     shown = [count for count in SHOWN if count <= trials]
     print(f"\n{name}: after {', '.join(map(str, shown))} trials", flush=True)

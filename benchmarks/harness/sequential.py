@@ -92,18 +92,20 @@ def run_from_command_line(
     description: str | None,
     problems: Collection[str],
     searchers: Collection[str],
-    report: Callable[[str, Sequence[str], int, int], None],
+    report: Callable[[str, Sequence[str], int, Sequence[int]], None],
     *,
     trials: int,
 ) -> None:
-    """Call `report` for each problem, with the searchers, the number of trials and the number of seeds."""
+    """Call `report` for each problem, with the searchers, the number of trials and the seeds."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", nargs="+", choices=problems, default=[*problems])
     parser.add_argument("--searchers", nargs="+", choices=searchers, default=[*searchers])
     parser.add_argument("--trials", type=int, default=trials)
     parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--first-seed", type=int, default=0)
     options = parser.parse_args()
     optuna.logging.disable_default_handler()
     warnings.simplefilter("ignore")
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     for name in options.problems:
-        report(name, options.searchers, options.trials, options.seeds)
+        report(name, options.searchers, options.trials, seeds)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from search.problem import Feature, Observation, Problem
 from search.samplers.gp import Gp
+from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.sampler import Proposer, Source, source_of
 from search.samplers.tpe import Tpe
 from search.space.space import Params
@@ -23,14 +24,23 @@ class GpAndTpe(Gp):
     """
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
-        tpe = self.tpe_for(problem)
-        scores_curves = problem.curve_score and tpe.gains_by_curve_score(problem)
-        tpes_problem = replace(problem, curve_score=scores_curves)
-        return ByTurns(super().proposer(problem, seed), tpe.proposer(tpes_problem, seed))
+        return ByTurns(super().proposer(problem, seed), self._tpes_proposer(problem, seed))
 
     @staticmethod
     def tpe_for(problem: Problem) -> Tpe:
         return Tpe(group=Feature.CONDITIONS in problem.features())
+
+    def _tpes_proposer(self, problem: Problem, seed: int) -> Proposer:
+        tpe = self.tpe_for(problem)
+        scores_curves = problem.curve_score and tpe.gains_by_curve_score(problem)
+        return tpe.proposer(replace(problem, curve_score=scores_curves), seed)
+
+    def _model(self, problem: Problem, seed: int, needed: int) -> Proposer:
+        """That of TPE where Optuna's public GPSampler would draw the parameters under conditions at random."""
+        import_gp_modules()
+        if problem.space.conditional and not usable("gp"):
+            return self._tpes_proposer(problem, seed)
+        return super()._model(problem, seed, needed)
 
 
 @dataclass(frozen=True)

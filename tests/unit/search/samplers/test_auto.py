@@ -104,6 +104,19 @@ def test_under_conditions_every_third_proposal_is_of_tpe_with_a_model_for_each_b
         assert by_auto.propose([], number) == turn.propose([], number)
 
 
+def test_where_gp_would_draw_parameters_under_conditions_at_random_tpe_proposes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With an Optuna whose private parts differ."""
+    for module in ("gp", "gp_and_tpe"):
+        monkeypatch.setattr(f"search.samplers.{module}.usable", lambda _: False)
+    problem = Problem(Space.model_validate({"c": ONE_OF_TWO, "p": UNDER_X}), ("minimize",), max_trials=300)
+    trials = [Observation(n, {"c": "x", "p": n / 12}, "completed", (n * 7 % 12 / 12,)) for n in range(12)]
+    group = SamplerSpec(sampler="tpe", options={"group": True})
+    by_auto, by_tpe = (StudyView(Study(problem, spec, 7), trials) for spec in (SamplerSpec(sampler="auto"), group))
+    assert by_auto.propose([], 12) == by_tpe.propose([], 12)
+
+
 def test_without_torch_tpe_models_each_branch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gp, "missing", lambda: "needs torch")
     problem = Problem(Space.model_validate({"c": ONE_OF_TWO, "p": UNDER_X}), ("minimize",), max_trials=300)

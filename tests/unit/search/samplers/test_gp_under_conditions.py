@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from search.problem import Observation, Problem
+from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 from search.samplers.optuna.gp.absent_values import AbsentValues
@@ -64,14 +64,17 @@ def test_it_finds_the_best_of_the_parameters_of_a_branch(*, prunes: bool) -> Non
     assert np.median(losses[20:]) < 0.1
 
 
-def test_how_bad_a_bad_branch_is_makes_no_difference() -> None:
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_how_bad_a_bad_branch_is_makes_no_difference(direction: Direction) -> None:
     """Otherwise the good trials of another branch all look alike to the model."""
-    study = Study(Problem(BRANCHES, ("minimize",)), SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), 7)
+    study = Study(Problem(BRANCHES, (direction,)), SamplerSpec(sampler="gp", options={"n_startup_trials": 4}), 7)
+    sign = 1 if direction == "minimize" else -1
 
     def proposed(bad: float) -> Params:
-        good = [Observation(n, {"branch": "a", "x": n / 8}, "completed", ((n / 8 - 0.4) ** 2,)) for n in range(8)]
-        others = [Observation(n, {"branch": "b", "n": n}, "completed", (bad,)) for n in range(8, 11)]
-        return propose(study, [*good, *others], 11)
+        branches: list[tuple[Params, float]] = [({"branch": "a", "x": n / 8}, (n / 8 - 0.4) ** 2) for n in range(8)]
+        branches += [({"branch": "b", "n": n}, bad) for n in range(8, 11)]
+        trials = [Observation(n, params, "completed", (sign * loss,)) for n, (params, loss) in enumerate(branches)]
+        return propose(study, trials, 11)
 
     assert proposed(0.4) == proposed(0.5)
 
