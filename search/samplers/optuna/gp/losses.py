@@ -34,14 +34,13 @@ def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
     return found
 
 
-def bounded(losses: Array, far: float = 1.0, *, first: int | None = None) -> Array:
+def bounded(losses: Array, far: float = 1.0) -> Array:
     """None is more than `far` times as far above the median as the least one is below it; all are finite.
 
-    So losses of trials that almost diverge do not make all others look equal. Only ranks would be as robust. The median
-    is that of the `first` losses if they are in the order of the trials: see `diverged`.
+    So losses of trials that almost diverge do not make all others look equal. Only ranks would be as robust.
     """
     known = _without_overflow(losses)
-    middle, least = np.median(known[:first]), known.min()
+    middle, least = np.median(known), known.min()
     return np.minimum(known, middle + far * (middle - least)) if middle > least else known
 
 

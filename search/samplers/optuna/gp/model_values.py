@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optuna.trial import FrozenTrial
 
 from search.samplers.optuna.conversion import frozen_trial
-from search.samplers.optuna.gp.losses import FIRST_TRIALS, HUGE, Array, bounded
+from search.samplers.optuna.gp.losses import HUGE, Array, bounded
 
 SPAN, SPAN_OF_DISTANCES, MIN_DRAWN = 10.0, 100.0, 4
 """The ratio of the quartiles of losses, or of their distances from the least one, from which the logarithms are
@@ -43,7 +43,7 @@ def with_model_values(
     if ((violations[0] > 0) & equal_violations).any() or (equal_violations.all() and _are_equal(values)):
         return []
     losses = with_logarithms(signs * values, offset)
-    values = _scaled(_without_constant(signs * (bounded(losses, first=FIRST_TRIALS) if is_bounded else losses)))
+    values = _scaled(_without_constant(signs * (bounded(losses) if is_bounded else losses)))
     violations = _scaled(_by_magnitude(_finite(violations)))
     return [
         frozen_trial(
