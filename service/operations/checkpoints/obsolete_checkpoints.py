@@ -22,6 +22,7 @@ from service.operations.checkpoints.folders import (
 from service.runtime.caches.experiment_caches import readable, spec_of
 from service.store.attempts import FailedAttempt, failed_attempts, resumed_elsewhere
 from service.store.checkpoints.donated_checkpoints import donations, known_checkpoints, retryable_trial_ids
+from service.store.checkpoints.missing_checkpoints import uncounted_checkpoints
 from service.store.experiments import ended_after
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import exploiters_beside, resume_points
@@ -48,7 +49,7 @@ class EarlierFiles:
 
 
 def earlier_files(session: Session, experiment: ExperimentRow, trial: TrialRow, attempt: AttemptRow) -> EarlierFiles:
-    """The files of the trial's earlier attempts, without those that another trial resumes from.
+    """The files of the trial's earlier attempts, without those that another trial resumes from, or that are missing.
 
     An attempt removes the runs before it once it has saved so many checkpoints that no earlier one is kept. So only the
     last `REPEATED_RUNS` of the runs before the oldest kept checkpoint are listed. A run that is in use for longer than
@@ -57,12 +58,13 @@ def earlier_files(session: Session, experiment: ExperimentRow, trial: TrialRow, 
     if attempt.number == 1:
         return EarlierFiles([], [])
     in_use = {*resumed_elsewhere(session, trial), *_resumed_later(session, trial)}
+    unlisted = in_use | uncounted_checkpoints(session, attempt)
     rows = [row for row in checkpoints_of(session, trial.id) if row.attempt < attempt.number]
     oldest = min((row.attempt for row in rows), default=1)
     first = max(1, oldest - REPEATED_RUNS)
     runs = [run_of(experiment, trial.number, number) for number in range(first, attempt.number)]
     return EarlierFiles(
-        checkpoints=[row.uri for row in rows if row.uri not in in_use],
+        checkpoints=[row.uri for row in rows if row.uri not in unlisted],
         runs=[run for run in runs if not _is_in_use(run, in_use)],
     )
 

@@ -10,7 +10,7 @@ from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.checkpoints.folders import chooses_server, is_below
 from service.store.checkpoints.checkpoints import best_of, checkpoint_at, count_bytes
-from service.store.checkpoints.missing_checkpoints import missing_checkpoints
+from service.store.checkpoints.missing_checkpoints import missing_checkpoints, uncounted_checkpoints
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow
 from service.store.trials.trials import checkpoints_of
@@ -88,13 +88,22 @@ def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Save
     elif row in saved:
         if _is_same_or_newer(row, leased.attempt.number, new) or _is_protected(leased, saved, row, new):
             return saved
-        if row.attempt != leased.attempt.number:
+        if row.attempt != leased.attempt.number and not _is_missing(leased, row):
             # This attempt replaces what an earlier one saved at the step; its slot has removed all that came before.
+            # One that continues from before a missing checkpoint has not.
             saved = _drop(leased, saved, [one for one in saved if _position(one) < _position(row)])
     _set(leased, row, new)
     rows = sorted({*saved, row}, key=_position)
     _append_event(leased, row, rows)
-    return _drop(leased, rows, rows[:-keep])
+    return _drop(leased, rows, _before_newest(leased, rows))
+
+
+def _before_newest(leased: LeasedAttempt, rows: Sequence[CheckpointRow]) -> Sequence[CheckpointRow]:
+    """All that are older than the newest `checkpoints.keep`, of which missing ones do not count."""
+    uncounted = uncounted_checkpoints(leased.session, leased.attempt)
+    counted = [row for row in rows if row.attempt == leased.attempt.number or row.uri not in uncounted]
+    newest = counted[-leased.spec.checkpoints.keep :]
+    return rows[: rows.index(newest[0])] if len(newest) == leased.spec.checkpoints.keep else []
 
 
 def _is_same_or_newer(row: CheckpointRow, attempt: int, new: _Saved) -> bool:
@@ -105,7 +114,11 @@ def _is_protected(leased: LeasedAttempt, saved: Sequence[CheckpointRow], row: Ch
     """Whether the step's checkpoint is not replaced although it is older: it is pinned or the best, and not missing."""
     if row.pinned_at is None and not _stays_best(leased, saved, row, new):
         return False
-    return (row.trial_id, row.uri) not in missing_checkpoints(leased.session, [row.trial_id])
+    return not _is_missing(leased, row)
+
+
+def _is_missing(leased: LeasedAttempt, row: CheckpointRow) -> bool:
+    return (row.trial_id, row.uri) in missing_checkpoints(leased.session, [row.trial_id])
 
 
 def _stays_best(leased: LeasedAttempt, saved: Sequence[CheckpointRow], row: CheckpointRow, new: _Saved) -> bool:

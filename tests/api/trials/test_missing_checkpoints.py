@@ -35,6 +35,11 @@ def miss(service: Api, name: str, *, is_told: bool = True, times: int = MISSES) 
     return tried
 
 
+def listed(held: Held) -> list[str]:
+    """The checkpoints that the service knows of the trial, newest first."""
+    return [one["uri"] for one in held.api.get(f"/v1/trials/{held.trial}/checkpoints")["items"]]
+
+
 def saved(service: Api, steps: tuple[int, ...] = (1, 2, 3), **changes: Any) -> tuple[str, Held]:
     """An experiment, and its trial, whose first attempt has saved at these steps, and is lost."""
     name = service.create(**STORED | changes)["name"]
@@ -112,6 +117,47 @@ def test_a_checkpoint_that_is_saved_anew_at_the_step_replaces_the_missing_one(se
     assert (shown["uri"], shown["attempt"], shown["pinned"]) == ("/c/3-again", 4, kept == "pinned")
     last = given(service, name)
     assert last.assignment["resume"] == {"uri": "/c/3-again", "step": 3}
+
+
+def test_an_older_checkpoint_stays_when_the_missing_one_is_saved_anew(service: Api) -> None:
+    """Also if the new one is no better. The slot counts the same ones: those that it got, and its own."""
+    objective = {"metric": "accuracy", "direction": "maximize", "report": "best"}
+    name, trial = saved(service, (8, 9, 10), objectives=[objective])
+    miss(service, name)
+    again = given(service, name)
+    assert again.assignment["earlier_checkpoints"] == ["/c/8", "/c/9"]
+    again.report(epoch=10, accuracy=0.1, checkpoint="/c/10-again")
+    assert sorted(listed(trial)) == ["/c/10-again", "/c/8", "/c/9"]
+    again.report(epoch=11, accuracy=0.1, checkpoint="/c/11")
+    assert sorted(listed(trial)) == ["/c/10-again", "/c/11", "/c/9"]
+
+
+def test_a_missing_checkpoint_takes_no_place_of_those_that_are_kept(service: Api) -> None:
+    name, trial = saved(service, (10, 20, 30))
+    miss(service, name)
+    again = given(service, name)
+    left = []
+    for step in (21, 22, 23):
+        again.report(epoch=step, accuracy=0.1, checkpoint=f"/c/{step}")
+        left.append(sorted(listed(trial)))
+    assert left == [
+        ["/c/10", "/c/20", "/c/21", "/c/30"],
+        ["/c/20", "/c/21", "/c/22", "/c/30"],
+        ["/c/21", "/c/22", "/c/23"],
+    ]
+
+
+def test_the_newest_counts_for_the_slot_when_it_is_tried_although_all_are_missing(service: Api) -> None:
+    name, trial = saved(service, checkpoints={"keep": 2})
+    miss(service, name, times=MAX_LOSSES + 1)
+    service.post(f"/v1/trials/{trial.trial}/retry")
+    back = given(service, name)
+    assert (resumed_from(back), back.assignment["earlier_checkpoints"]) == ("/c/3", ["/c/3"])
+    left = []
+    for step in (4, 5):
+        back.report(epoch=step, accuracy=0.1, checkpoint=f"/c/{step}")
+        left.append(sorted(listed(trial)))
+    assert left == [["/c/3", "/c/4"], ["/c/4", "/c/5"]]
 
 
 @pytest.mark.parametrize("kept", ["pinned", "best"])

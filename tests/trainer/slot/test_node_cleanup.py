@@ -201,3 +201,14 @@ def test_a_name_that_another_report_has_used_is_not_used_again(tmp_path: Path) -
     assert names == [["last", "last"], ["last-1", "last-1"], ["last-2", "last-2"]]
     assert [ledger.unused_name(sequence, "last-2") for sequence in (2, 3)] == ["last-2", "last-2-3"]
     assert ledger.unused_name(4, "./last/") == "last-4"
+
+
+def test_the_run_of_a_kept_checkpoint_stays_although_the_slot_has_not_got_it_as_an_earlier_one(tmp_path: Path) -> None:
+    """A pinned one that earlier attempts have missed: someone may have put it back."""
+    removed: list[str] = []
+    ledger = after_earlier_attempts(tmp_path, removed.append, earlier_checkpoints=[])
+    one, two = (f"{tmp_path}/{run}" for run in EARLIER["earlier_runs"])
+    ledger.add_known("/2/a", kept=[f"{two}/pinned", "/2/a"])
+    assert removed == [one]
+    ledger.add_known("/2/b")
+    assert removed == [one, "/2/a", two]

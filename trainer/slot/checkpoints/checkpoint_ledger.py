@@ -59,8 +59,15 @@ class CheckpointLedger:
                 self._known.pop(old)
                 self._remove(old)
         if self._earlier.isdisjoint(self._known):
-            while self._earlier_runs:
-                self._remove(self.uri(self._earlier_runs.pop()))
+            self._remove_earlier_runs(kept)
+
+    def _remove_earlier_runs(self, kept: Collection[str]) -> None:
+        """Except those of kept checkpoints: a pinned one that was missing at the start may be there again."""
+        needed = [run for run in self._earlier_runs if any(f"/{run}/" in uri for uri in kept)]
+        for run in reversed(self._earlier_runs):
+            if run not in needed:
+                self._remove(self.uri(run))
+        self._earlier_runs = needed
 
     def remove_uncounted(self, uri: str) -> None:
         """The service will never resume from it, unless an upload function has saved it where a known one was."""
