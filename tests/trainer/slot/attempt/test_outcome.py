@@ -187,6 +187,7 @@ def test_an_attempt_lost_before_any_worker_ran_has_not_begun() -> None:
     nothing = ended(Running(), Ranks(1), error=RAYS)
     assert nothing.is_lost_start
     assert nothing.to_json()["error"]["began"] is False
+    assert not ended(Running(), ranks(None), error=RAYS).is_lost_start
 
 
 def test_a_rank_that_has_reported_its_end_has_run_although_its_start_is_not_known_yet() -> None:
@@ -195,7 +196,6 @@ def test_a_rank_that_has_reported_its_end_has_run_although_its_start_is_not_know
     assert ended(Running(), group) == AttemptOutcome.failed(
         Failure(LOST, "no checkpoint", rank_tracebacks={0: ""}), began=True
     )
-    assert not ended(Running(), ranks(None), error=RAYS).is_lost_start
 
 
 def test_an_attempt_that_is_stopped_before_it_was_started_is_stopped_and_its_slot_is_sound() -> None:
