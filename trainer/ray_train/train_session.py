@@ -140,12 +140,17 @@ def is_gone(checkpoint: str) -> bool:
     """Whether the storage of the attempt is there, and has no checkpoint at this URI.
 
     It is there if it has the file that Ray leaves at the start of an attempt. A share that is not mounted on this node
-    has not, nor has what answers in the place of a bucket. The checkpoint is looked for after that: the storage may
-    have come back since the checkpoint could not be read.
+    has not, nor has what answers in the place of a bucket. The slot has written that file: where its own node has not
+    mounted the share, it lies in the empty mount point. So a file system must also have the folder of the earlier
+    attempt that saved the checkpoint. The checkpoint is looked for last: the storage may have come back since the
+    checkpoint could not be read.
     """
-    known = Checkpoint(checkpoint)
     try:
+        known = Checkpoint(checkpoint)
         ray_context.get_train_context().get_storage()._check_validation_file()  # noqa: SLF001 - as Ray before it saves
+        is_local = isinstance(known.filesystem, LocalFileSystem)
+        if is_local and not os.path.isdir(os.path.dirname(known.path.rstrip("/"))):  # noqa: PTH112, PTH120
+            return False
         found: FileInfo = known.filesystem.get_file_info(known.path)
     except (OSError, RuntimeError, ArrowException):
         return False
