@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainer.wire import Failure, FailureKind
 
-Budget = Literal["infrastructure", "start", "user", "none"]
+Budget = Literal["infrastructure", "checkpoint", "start", "user", "none"]
 
 BUDGETS: dict[FailureKind, Budget] = {
     FailureKind.LOST: "infrastructure",
@@ -18,6 +18,10 @@ BUDGETS: dict[FailureKind, Budget] = {
 
 MAX_LOSSES = 5
 """Losses from the same checkpoint before a trial fails: one that crashes its node must not be retried without end."""
+
+MAX_MISSES = 5
+"""Attempts in a row that have not found the checkpoint to resume from, before a trial fails. They count on their own: a
+trial that goes on from an older checkpoint may be lost from there as often as any other."""
 
 MAX_LOST_STARTS = 10
 """Losses before any worker of the trial ran. The budget is larger because broken slots may lose a trial repeatedly.
@@ -42,6 +46,11 @@ class GiveUp:
 def never_started(failure: Failure) -> bool:
     """Whether the attempt was lost before any of its workers ran."""
     return failure.kind is FailureKind.LOST and not failure.began
+
+
+def is_miss(failure: Failure) -> bool:
+    """Whether the attempt was lost because the storage did not have the checkpoint to resume from."""
+    return failure.kind is FailureKind.LOST and failure.began and failure.is_checkpoint_missing
 
 
 def counted_failures(earlier: Sequence[tuple[Failure, datetime]], now: datetime) -> list[Failure]:
@@ -70,7 +79,12 @@ def decide_retry(failure: Failure, earlier: Sequence[Failure], max_retries: int)
     if budget == "none":
         return Retry(kind)
     spent = sum(_budget_of(other) == budget for other in earlier)
-    limits = {"infrastructure": MAX_LOSSES, "start": MAX_LOST_STARTS, "user": max_retries}
+    limits = {
+        "infrastructure": MAX_LOSSES,
+        "checkpoint": MAX_MISSES,
+        "start": MAX_LOST_STARTS,
+        "user": max_retries,
+    }
     return Retry(kind) if spent < limits[budget] else GiveUp(kind)
 
 
@@ -78,4 +92,6 @@ def _budget_of(failure: Failure) -> Budget | None:
     """None when the failure is never retried."""
     if never_started(failure):
         return "start"
+    if is_miss(failure):
+        return "checkpoint"
     return BUDGETS.get(failure.kind)

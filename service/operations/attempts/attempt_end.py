@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from service.domain.attempt_holders import is_caller
-from service.domain.retry_policy import Retry, counted_failures, decide_retry
+from service.domain.retry_policy import Retry, counted_failures, decide_retry, is_miss
 from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
 from service.operations.attempts.attempt_cost import add_to_sums
 from service.operations.attempts.leases import LeasedAttempt
@@ -18,11 +18,12 @@ from service.operations.transitions import move_trial
 from service.runtime.search_view.targets_and_constraints import broken_constraints, missing_objectives
 from service.store.attempt_times import function_began_at
 from service.store.attempts import attempts_of
-from service.store.checkpoints.missing_checkpoints import MISSES
+from service.store.checkpoints.missing_checkpoints import MISSES, missing_checkpoints
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored
+from service.store.tables import AttemptRow
 from service.store.trials.ended_trials import ran_to_its_end
-from service.store.trials.param_generations import resume_point
+from service.store.trials.param_generations import ResumePoint, resume_point
 from service.store.trials.trials import reports_of
 from trainer.wire import Failure, FailureKind, Kind, Outcome, PhaseSeconds
 
@@ -132,17 +133,22 @@ def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
     """The failures of earlier attempts that count against the budgets.
 
     A failure after the deciding report of its attempt does not: the function should not have trained on. A loss counts
-    only if that attempt resumed from the same checkpoint as this one: a trial that has saved a new checkpoint in
-    between makes progress, so it does not cause the losses. One that continues from an older checkpoint, because its
-    newest is missing, comes back to steps whose losses count still, so its attempts are limited, too.
+    only if that attempt resumed from the same step as this one: a trial that has saved a new checkpoint in between
+    makes progress, so it does not cause the losses. Attempts that missed their checkpoints count whatever their steps,
+    back to the last other attempt that reported: an emptied storage must not cost two attempts for each checkpoint.
     """
     attempts = attempts_of(leased.session, leased.trial.id)[leased.trial.forgiven_attempts :]
-    failed = [(stored(Failure, one.failure), one) for one in attempts if one.failure and not one.uncounted_report_count]
-    counted = [
-        (failure, one.ended_at or leased.now)
-        for failure, one in failed
-        if failure.kind is not FailureKind.LOST or one.resume_step == leased.attempt.resume_step
-    ]
+    ended = [(one, stored(Failure, one.failure) if one.failure else None) for one in attempts if one.ended_at]
+    reported = [one.number for one, failure in ended if one.last_report_at and not (failure and is_miss(failure))]
+    last_reported = max(reported, default=0)
+
+    def is_counted(one: AttemptRow, failure: Failure) -> bool:
+        if is_miss(failure):
+            return one.number > last_reported
+        return failure.kind is not FailureKind.LOST or one.resume_step == leased.attempt.resume_step
+
+    failed = [(one, failure) for one, failure in ended if failure and not one.uncounted_report_count]
+    counted = [(failure, one.ended_at or leased.now) for one, failure in failed if is_counted(one, failure)]
     return counted_failures(counted, leased.now)
 
 
@@ -172,16 +178,29 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
 
 
 def _why_again(leased: LeasedAttempt, failure: Failure) -> str:
-    """What has failed, and with which other checkpoint the trial goes on if its newest one is missing."""
-    if not failure.is_checkpoint_missing:
-        return failure.message
-    point, attempt = resume_point(leased.session, leased.trial.id), leased.attempt
-    if point is None or point.uri == attempt.resume_uri:
+    """What has failed, and with which older checkpoint the trial goes on if the attempt's own is missing."""
+    older = _older_point(leased, leased.attempt) if failure.is_checkpoint_missing else None
+    if older is None:
         return failure.message
     return (
-        f"{failure.message}; {MISSES} attempts have missed the checkpoint of step {attempt.resume_step}, so the trial "
-        f"continues from that of step {point.step}"
+        f"{failure.message}; {MISSES} attempts have missed the checkpoint of step {leased.attempt.resume_step}, so the "
+        f"trial continues from that of step {older.step}"
     )
+
+
+def _older_point(leased: LeasedAttempt, attempt: AttemptRow) -> ResumePoint | None:
+    """What the trial resumes from in place of the attempt's checkpoint, which is missing. None if that is not so.
+
+    If all are missing, the newest is tried again. The attempt may also have saved a newer one, and missed its own then.
+    """
+    point, missing = (
+        resume_point(leased.session, attempt.trial_id),
+        missing_checkpoints(leased.session, [attempt.trial_id]),
+    )
+    if point is None or attempt.resume_step is None or point.step >= attempt.resume_step:
+        return None
+    is_older = (attempt.trial_id, attempt.resume_uri) in missing and (attempt.trial_id, point.uri) not in missing
+    return point if is_older else None
 
 
 def _as_asked(leased: LeasedAttempt, cause: StopCause) -> Following:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.retry_policy import MAX_LOSSES
+from service.domain.retry_policy import MAX_LOSSES, MAX_MISSES
 from service.store.checkpoints.missing_checkpoints import MISSES
 from tests.api.early_stopping.population import Trainer, a_population
 from tests.conftest import Api, Held
@@ -84,20 +84,110 @@ def test_losses_that_do_not_say_that_the_checkpoint_is_missing_change_nothing(se
     assert (trial.shown()["status"], trial.shown()["failure_kind"]) == ("failed", "lost")
 
 
+def lose(service: Api, name: str, times: int) -> list[str]:
+    """Attempts that are lost after they have resumed; returns what from."""
+    tried = []
+    for _ in range(times):
+        held = given(service, name)
+        tried.append(resumed_from(held))
+        held.fail("lost", "the node is gone")
+    return tried
+
+
 def test_a_trial_without_any_checkpoint_on_the_storage_fails_with_the_reason(service: Api) -> None:
     """As where the nodes do not share the storage. It does not begin anew, which would hide that."""
     name, trial = saved(service, limits={"max_trials": 2})
-    tried = miss(service, name, times=10)
-    assert tried == ["/c/3", "/c/3", "/c/2", "/c/2", "/c/1", "/c/1", "/c/3", "/c/3", "/c/3", "/c/3"]
+    tried = miss(service, name, times=MAX_MISSES + 1)
+    assert tried == ["/c/3", "/c/3", "/c/2", "/c/2", "/c/1", "/c/1"]
     shown = trial.shown()
     assert (shown["status"], shown["failure_kind"], shown["reason"]) == ("failed", "lost", SAID)
     service.post(f"/v1/trials/{trial.trial}/retry")
+    assert miss(service, name, times=2) == ["/c/3"] * 2
+    assert trial.shown()["reason"] == SAID, "the trial goes back to the newest one"
+
+
+def test_an_emptied_storage_costs_no_two_attempts_for_each_of_many_checkpoints(service: Api) -> None:
+    name, trial = saved(service, tuple(range(1, 21)), checkpoints={"keep": 20}, limits={"max_trials": 2})
+    assert miss(service, name, times=MAX_MISSES + 1) == [f"/c/{step}" for step in (20, 20, 19, 19, 18, 18)]
+    assert trial.shown()["status"] == "failed"
+    service.post(f"/v1/trials/{trial.trial}/retry")
+    assert miss(service, name, times=1) == ["/c/17"]
+
+
+def test_other_losses_do_not_keep_a_trial_from_its_older_checkpoint(service: Api) -> None:
+    name, trial = saved(service)
+    assert lose(service, name, MAX_LOSSES - 1) == ["/c/3"] * (MAX_LOSSES - 1)
+    assert miss(service, name) == ["/c/3"] * 2
+    assert resumed_from(given(service, name)) == "/c/2"
+    assert trial.shown()["status"] == "running"
+
+
+def test_attempts_that_missed_a_checkpoint_do_not_count_as_losses_from_it(service: Api) -> None:
+    name, trial = saved(service)
     assert miss(service, name, times=1) == ["/c/3"]
+    assert lose(service, name, MAX_LOSSES) == ["/c/3"] * MAX_LOSSES
+    assert trial.shown()["status"] == "queued"
+    assert lose(service, name, 1) == ["/c/3"]
+    assert trial.shown()["status"] == "failed"
+
+
+def test_a_trial_that_is_lost_from_the_older_checkpoint_again_and_again_fails(service: Api) -> None:
+    name, trial = saved(service)
+    assert miss(service, name) == ["/c/3"] * 2
+    assert lose(service, name, MAX_LOSSES + 1) == ["/c/2"] * (MAX_LOSSES + 1)
+    assert trial.shown()["status"] == "failed"
+
+
+def test_a_trial_whose_attempts_save_the_same_step_again_and_again_fails(service: Api) -> None:
+    """Its function starts over in each attempt."""
+    name, trial = saved(service)
+    assert miss(service, name) == ["/c/3"] * 2
+    tried = []
+    for number in range(1 + MAX_LOSSES + 1):
+        held = given(service, name)
+        tried.append(resumed_from(held))
+        held.report(epoch=3, accuracy=0.1, checkpoint=f"/again-{number}/3")
+        held.fail("lost", "the node is gone")
+    assert tried == ["/c/2", *(f"/again-{number}/3" for number in range(MAX_LOSSES + 1))]
+    assert trial.shown()["status"] == "failed"
+
+
+def test_an_attempt_that_reports_ends_a_row_of_misses_unless_it_is_one(service: Api) -> None:
+    name, trial = saved(service, checkpoints={"keep": 1})
+    assert miss(service, name, times=MAX_MISSES) == ["/c/3"] * MAX_MISSES
+    found = given(service, name)
+    found.report(epoch=3, accuracy=0.1)
+    found.fail("lost", "the node is gone")
+    for _ in range(MAX_MISSES + 1):
+        assert trial.shown()["status"] == "queued"
+        held = given(service, name)
+        held.report(epoch=3, accuracy=0.1)
+        held.finish("failed", error={"kind": "lost", "message": SAID, "is_checkpoint_missing": True})
+    assert trial.shown()["status"] == "failed"
+
+
+def test_the_reason_names_no_older_checkpoint_where_the_trial_continues_from_none(service: Api) -> None:
+    name = service.create(**STORED)["name"]
+    for _ in range(MISSES):
+        first = given(service, name)
+        assert resumed_from(first) is None
+        first.finish("failed", error={"kind": "lost", "message": SAID, "is_checkpoint_missing": True})
+        assert first.shown()["reason"] == SAID
+    saving = given(service, name)
+    for step in (1, 2):
+        saving.report(epoch=step, accuracy=0.1, checkpoint=f"/c/{step}")
+    saving.fail("lost", "the node is gone")
+    miss(service, name, times=1)
+    newer = given(service, name)
+    newer.report(epoch=3, accuracy=0.1, checkpoint="/c/3")
+    newer.finish("failed", error={"kind": "lost", "message": SAID, "is_checkpoint_missing": True})
+    assert newer.shown()["reason"] == SAID
+    assert resumed_from(given(service, name)) == "/c/3"
 
 
 def test_the_only_checkpoint_is_tried_as_often_as_before(service: Api) -> None:
     name, trial = saved(service, checkpoints={"keep": 1})
-    assert miss(service, name, times=MAX_LOSSES + 1) == ["/c/3"] * (MAX_LOSSES + 1)
+    assert miss(service, name, times=MAX_MISSES + 1) == ["/c/3"] * (MAX_MISSES + 1)
     assert (trial.shown()["status"], trial.shown()["reason"]) == ("failed", SAID)
 
 
@@ -148,8 +238,8 @@ def test_a_missing_checkpoint_takes_no_place_of_those_that_are_kept(service: Api
 
 
 def test_the_newest_counts_for_the_slot_when_it_is_tried_although_all_are_missing(service: Api) -> None:
-    name, trial = saved(service, checkpoints={"keep": 2})
-    miss(service, name, times=MAX_LOSSES + 1)
+    name, trial = saved(service, checkpoints={"keep": 2}, limits={"max_trials": 2})
+    miss(service, name, times=MAX_MISSES + 1)
     service.post(f"/v1/trials/{trial.trial}/retry")
     back = given(service, name)
     assert (resumed_from(back), back.assignment["earlier_checkpoints"]) == ("/c/3", ["/c/3"])

@@ -6,6 +6,7 @@ from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EXPERIMENT_REVI
 from service.domain.retry_policy import (
     MAX_LOSSES,
     MAX_LOST_STARTS,
+    MAX_MISSES,
     MIN_LOST_START_INTERVAL,
     GiveUp,
     Retry,
@@ -63,6 +64,15 @@ def test_lost_starts_have_a_limited_budget_of_their_own() -> None:
     assert isinstance(decide_retry(lost_start, [lost_start] * MAX_LOST_STARTS, max_retries=0), GiveUp)
 
 
+def test_attempts_that_miss_their_checkpoint_have_a_limited_budget_of_their_own() -> None:
+    miss, lost = a_failure("lost", is_checkpoint_missing=True), a_failure("lost")
+    assert isinstance(decide_retry(miss, [lost] * MAX_LOSSES, max_retries=0), Retry)
+    assert isinstance(decide_retry(lost, [miss] * MAX_MISSES, max_retries=0), Retry)
+    assert isinstance(decide_retry(miss, [miss] * MAX_MISSES, max_retries=0), GiveUp)
+    never_began = a_failure("lost", began=False, is_checkpoint_missing=True)
+    assert isinstance(decide_retry(never_began, [miss] * MAX_MISSES, max_retries=0), Retry)
+
+
 def test_only_lost_starts_that_are_apart_count_so_a_ray_head_may_be_away_for_a_minute() -> None:
     lost_start, lost, now = a_failure("lost", began=False), a_failure("lost"), datetime(2026, 11, 1, tzinfo=UTC)
     often = [(lost_start, now - timedelta(seconds=seconds)) for seconds in range(60, 0, -1)]
@@ -73,5 +83,5 @@ def test_only_lost_starts_that_are_apart_count_so_a_ray_head_may_be_away_for_a_m
     assert isinstance(decide_retry(lost_start, counted_failures(long, now), max_retries=0), GiveUp)
 
 
-def a_failure(kind: str, *, began: bool = True) -> Failure:
-    return Failure(kind=FailureKind(kind), message=kind, began=began)
+def a_failure(kind: str, *, began: bool = True, is_checkpoint_missing: bool = False) -> Failure:
+    return Failure(kind=FailureKind(kind), message=kind, began=began, is_checkpoint_missing=is_checkpoint_missing)
