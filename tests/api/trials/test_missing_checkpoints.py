@@ -6,7 +6,7 @@ import pytest
 
 from service.domain.retry_policy import MAX_LOSSES, MAX_MISSES
 from service.store.checkpoints.missing_checkpoints import MISSES
-from tests.api.early_stopping.population import Trainer, a_population
+from tests.api.early_stopping.population import Trainer, a_population, trials
 from tests.conftest import Api, Held
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite", "postgresql")]
@@ -35,9 +35,9 @@ def miss(service: Api, name: str, *, is_told: bool = True, times: int = MISSES) 
     return tried
 
 
-def listed(held: Held) -> list[str]:
-    """The checkpoints that the service knows of the trial, newest first."""
-    return [one["uri"] for one in held.api.get(f"/v1/trials/{held.trial}/checkpoints")["items"]]
+def listed(service: Api, trial: str) -> list[str]:
+    """The checkpoints that the service knows of the trial."""
+    return sorted(one["uri"] for one in service.get(f"/v1/trials/{trial}/checkpoints")["items"])
 
 
 def saved(service: Api, steps: tuple[int, ...] = (1, 2, 3), **changes: Any) -> tuple[str, Held]:
@@ -217,9 +217,9 @@ def test_an_older_checkpoint_stays_when_the_missing_one_is_saved_anew(service: A
     again = given(service, name)
     assert again.assignment["earlier_checkpoints"] == ["/c/8", "/c/9"]
     again.report(epoch=10, accuracy=0.1, checkpoint="/c/10-again")
-    assert sorted(listed(trial)) == ["/c/10-again", "/c/8", "/c/9"]
+    assert listed(service, trial.trial) == ["/c/10-again", "/c/8", "/c/9"]
     again.report(epoch=11, accuracy=0.1, checkpoint="/c/11")
-    assert sorted(listed(trial)) == ["/c/10-again", "/c/11", "/c/9"]
+    assert listed(service, trial.trial) == ["/c/10-again", "/c/11", "/c/9"]
 
 
 def test_a_missing_checkpoint_takes_no_place_of_those_that_are_kept(service: Api) -> None:
@@ -229,7 +229,7 @@ def test_a_missing_checkpoint_takes_no_place_of_those_that_are_kept(service: Api
     left = []
     for step in (21, 22, 23):
         again.report(epoch=step, accuracy=0.1, checkpoint=f"/c/{step}")
-        left.append(sorted(listed(trial)))
+        left.append(listed(service, trial.trial))
     assert left == [
         ["/c/10", "/c/20", "/c/21", "/c/30"],
         ["/c/20", "/c/21", "/c/22", "/c/30"],
@@ -246,7 +246,7 @@ def test_the_newest_counts_for_the_slot_when_it_is_tried_although_all_are_missin
     left = []
     for step in (4, 5):
         back.report(epoch=step, accuracy=0.1, checkpoint=f"/c/{step}")
-        left.append(sorted(listed(trial)))
+        left.append(listed(service, trial.trial))
     assert left == [["/c/3", "/c/4"], ["/c/4", "/c/5"]]
 
 
@@ -271,23 +271,39 @@ def test_a_newer_checkpoint_counts_before_an_older_one_after_a_miss(service: Api
     assert resumed_from(given(service, name)) == "/c/4"
 
 
-def test_a_member_of_a_population_continues_from_its_donors_checkpoint_if_its_own_is_missing(service: Api) -> None:
-    """Not from what it has saved with its earlier params."""
-    name, trainer = service.create(**a_population(checkpoints={"keep": 3}))["name"], Trainer()
+def an_heir(service: Api, name: str, trainer: Trainer) -> tuple[Held, Held]:
+    """The trial of a population that resumes from the donor's checkpoint, and another one that runs beside it."""
     trainer.train_all(service, name, most=2)
-    given_back = [given(service, name), given(service, name)]
-    heir = next((one for one in given_back if one.assignment["number"] == 3), None)
-    while heir is None:
-        for held in given_back:
+    while True:
+        both = sorted([given(service, name), given(service, name)], key=lambda one: int(one.assignment["number"]))
+        if both[1].assignment["number"] == 3:
+            assert resumed_from(both[1]) == "/checkpoints/0-1-2"
+            return both[1], both[0]
+        for held in both:
             trainer.train(held)
-        given_back = [given(service, name), given(service, name)]
-        heir = next((one for one in given_back if one.assignment["number"] == 3), None)
-    assert resumed_from(heir) == "/checkpoints/0-1-2"
+
+
+def after_missing_its_own(service: Api, name: str, heir: Held) -> Held:
+    """The heir's attempt after those that have missed its own checkpoint."""
     heir.report(loss=9, checkpoint="/checkpoints/own")
     heir.fail("lost", "its node is gone")
-    for _ in range(MISSES):
-        again = given(service, name)
-        assert (again.assignment["number"], resumed_from(again)) == (3, "/checkpoints/own")
-        again.finish("failed", error={"kind": "lost", "message": SAID, "is_checkpoint_missing": True})
+    assert miss(service, name) == ["/checkpoints/own"] * MISSES
     last = given(service, name)
-    assert (last.assignment["number"], resumed_from(last)) == (3, "/checkpoints/0-1-2")
+    assert last.trial == heir.trial
+    return last
+
+
+def test_a_member_of_a_population_continues_from_its_donors_checkpoint_if_its_own_is_missing(service: Api) -> None:
+    """Not from what it has saved with its earlier params."""
+    name = service.create(**a_population(checkpoints={"keep": 3}))["name"]
+    heir, _ = an_heir(service, name, Trainer())
+    assert resumed_from(after_missing_its_own(service, name, heir)) == "/checkpoints/0-1-2"
+
+
+def test_a_donors_checkpoint_that_is_no_longer_kept_is_not_offered_again(service: Api) -> None:
+    """The donor has saved newer ones, and nothing keeps it for a trial that has saved its own."""
+    name, trainer = service.create(**a_population())["name"], Trainer()
+    heir, other = an_heir(service, name, trainer)
+    trainer.train(other)
+    assert not any("/checkpoints/0-1-2" in listed(service, trial["id"]) for trial in trials(service, name))
+    assert resumed_from(after_missing_its_own(service, name, heir)) == "/checkpoints/own"
