@@ -17,7 +17,8 @@ BUDGETS: dict[FailureKind, Budget] = {
 """The budget that a retry is charged to. Kinds that are not listed are never retried automatically."""
 
 MAX_LOSSES = 5
-"""Losses from the same checkpoint before a trial fails: one that crashes its node must not be retried without end."""
+"""Losses from checkpoints of the same step before a trial fails: one that crashes its node must not be retried without
+end."""
 
 MAX_MISSES = 5
 """Attempts in a row that have not found the checkpoint to resume from, before a trial fails. They count on their own: a
