@@ -101,7 +101,7 @@ def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Save
 def _before_newest(leased: LeasedAttempt, rows: Sequence[CheckpointRow]) -> Sequence[CheckpointRow]:
     """All that are older than the newest `checkpoints.keep`, of which missing ones do not count."""
     uncounted = uncounted_checkpoints(leased.session, leased.attempt)
-    counted = [row for row in rows if row.attempt == leased.attempt.number or row.uri not in uncounted]
+    counted = [row for row in rows if row.uri not in uncounted]
     newest = counted[-leased.spec.checkpoints.keep :]
     return rows[: rows.index(newest[0])] if len(newest) == leased.spec.checkpoints.keep else []
 

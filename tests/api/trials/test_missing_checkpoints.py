@@ -250,6 +250,20 @@ def test_the_newest_counts_for_the_slot_when_it_is_tried_although_all_are_missin
     assert left == [["/c/3", "/c/4"], ["/c/4", "/c/5"]]
 
 
+def test_a_checkpoint_that_is_saved_anew_under_the_same_uri_is_not_missing(service: Api) -> None:
+    """As by an external program that names its files by the steps."""
+    name, trial = saved(service)
+    assert miss(service, name) == ["/c/3"] * 2
+    again = given(service, name)
+    again.report(epoch=3, accuracy=0.3, checkpoint="/c/3")
+    assert listed(service, trial.trial) == ["/c/1", "/c/2", "/c/3"]
+    again.report(epoch=4, accuracy=0.3, checkpoint="/c/4")
+    assert listed(service, trial.trial) == ["/c/2", "/c/3", "/c/4"]
+    again.fail("lost", "its node is gone")
+    assert miss(service, name) == ["/c/4"] * 2
+    assert resumed_from(given(service, name)) == "/c/3"
+
+
 @pytest.mark.parametrize("kept", ["pinned", "best"])
 def test_one_attempt_that_misses_a_kept_checkpoint_does_not_replace_it(service: Api, kept: str) -> None:
     objective = {"metric": "accuracy", "direction": "maximize", "report": "best" if kept == "best" else "newest"}
