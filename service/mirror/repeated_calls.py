@@ -1,31 +1,47 @@
-"""Calls of MLflow that are repeated immediately: of MLflow behind a bad proxy, some calls of each batch fail."""
+"""Repeats calls of MLflow after a short pause: behind a bad proxy, some calls of each batch fail."""
 
+import errno
+import re
+import socket
 from collections.abc import Callable, Iterator
+from time import monotonic, sleep
 from typing import ParamSpec, TypeVar
 
 from mlflow.exceptions import MlflowException, RestException
 
 ATTEMPTS = 6
-SERVER_ERROR = 500
-_AWAY = (TimeoutError, ConnectionRefusedError)
+FIRST_PAUSE_SECONDS = 0.05
+"""Before the second attempt; twice as long before each further one."""
+SLOW_SECONDS = 1.0
+SERVER_ERROR, TOO_MANY_REQUESTS, GATEWAY_TIMEOUT = 500, 429, 504
+_UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
+_STATUS = re.compile(r"too many (\d{3}) error responses")
+"""The text of urllib3's error after an answer with one of the statuses that MLflow's client could repeat."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
+class CallTookTooLong(MlflowException):  # type: ignore[misc] # MLflow's types are not checked
+    """A call has failed after seconds, or a proxy has waited for it too long. MLflow may still execute it."""
+
+
 def repeated(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
     """Call up to ATTEMPTS times until MLflow does not fail. The call must be idempotent.
 
-    A call that MLflow refuses is not repeated. Nor is one that fails because MLflow is away, or that takes too long:
-    such a call costs seconds.
+    A call that MLflow refuses is not repeated, nor one that fails because MLflow is away or asks for fewer calls. Nor
+    is one that takes too long; it raises CallTookTooLong.
     """
-    for _ in range(ATTEMPTS - 1):
+    for repetition in range(ATTEMPTS - 1):
         try:
-            return call(*args, **kwargs)
+            return _timed(call, *args, **kwargs)
+        except CallTookTooLong:
+            raise
         except MlflowException as error:
-            if is_refusal(error) or any(isinstance(cause, _AWAY) for cause in causes(error)):
+            if is_refusal(error) or _is_away(error) or _status(error) == TOO_MANY_REQUESTS:
                 raise
-    return call(*args, **kwargs)
+        sleep(FIRST_PAUSE_SECONDS * 2**repetition)
+    return _timed(call, *args, **kwargs)
 
 
 def is_refusal(error: MlflowException) -> bool:
@@ -33,12 +49,38 @@ def is_refusal(error: MlflowException) -> bool:
     return isinstance(error, RestException) and error.get_http_status_code() < SERVER_ERROR
 
 
-def has_timed_out(error: MlflowException) -> bool:
-    return any(isinstance(cause, TimeoutError) for cause in causes(error))
-
-
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error itself, too."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+def _timed(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    began = monotonic()
+    try:
+        return call(*args, **kwargs)
+    except MlflowException as error:
+        is_slow = monotonic() - began > SLOW_SECONDS
+        if is_refusal(error) or not (is_slow or _has_timed_out(error)):
+            raise
+        # Not from the error, whose text may show credentials in a traceback.
+        raise CallTookTooLong(error.message) from (error.__cause__ or error.__context__)
+
+
+def _has_timed_out(error: MlflowException) -> bool:
+    return _status(error) == GATEWAY_TIMEOUT or any(isinstance(cause, TimeoutError) for cause in causes(error))
+
+
+def _is_away(error: MlflowException) -> bool:
+    away = (ConnectionRefusedError, socket.gaierror)
+    return any(
+        isinstance(cause, away) or (isinstance(cause, OSError) and cause.errno in _UNREACHABLE)
+        for cause in causes(error)
+    )
+
+
+def _status(error: MlflowException) -> int | None:
+    """The status of an answer that MLflow's client shows by an error's text alone."""
+    found = (_STATUS.fullmatch(str(cause)) for cause in causes(error))
+    return next((int(match[1]) for match in found if match), None)

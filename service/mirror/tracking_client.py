@@ -36,7 +36,7 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.repeated_calls import causes, has_timed_out, is_refusal, repeated
+from service.mirror.repeated_calls import CallTookTooLong, causes, is_refusal, repeated
 from service.mirror.run_update import RunUpdate
 from service.settings import without_credentials
 from service.store.tables import ExperimentRow
@@ -195,8 +195,8 @@ class TrackingClient:
         for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
             try:
                 repeated(self._client.log_batch, run_id, metrics=some_metrics, params=some_params, tags=some_tags)
-            except MlflowException as error:
-                if has_timed_out(error) and len(some_metrics) > FEWEST_METRICS_PER_CALL:
+            except CallTookTooLong:
+                if len(some_metrics) > FEWEST_METRICS_PER_CALL:
                     self._metrics_per_call.failed(len(some_metrics))
                 raise
         if len(metrics) >= self._metrics_per_call.now:

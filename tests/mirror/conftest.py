@@ -199,6 +199,8 @@ def patient_mlflow() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
         patch.setattr("service.mirror.charts.process.TIMEOUT_SECONDS", 400)
+        patch.setattr("service.mirror.repeated_calls.FIRST_PAUSE_SECONDS", 0.0)
+        patch.setattr("service.mirror.repeated_calls.SLOW_SECONDS", 400.0)
         yield
 
 

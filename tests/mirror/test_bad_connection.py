@@ -1,8 +1,13 @@
 """Calls of MLflow fail often, or take too long: the mirror gets to its end, with the same content as otherwise."""
 
+import errno
 import random
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +17,7 @@ from sqlalchemy import delete
 from service.background.loop import Loop
 from service.background.mirroring import MirrorInterrupted
 from service.mirror.mlflow_errors import MlflowUnavailable
+from service.mirror.tracking_client import TrackingClient
 from service.store import mirrors
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow, MirrorRunRow
@@ -56,9 +62,22 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> BadConnection:
     return connection
 
 
-def server_error() -> Exception:
-    """As requests raises it after an answer with the status 503."""
-    return requests.exceptions.RetryError("too many 503 error responses")
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The durations of calls: the sum is the time."""
+    seconds = [0.0]
+    monkeypatch.setattr("service.mirror.repeated_calls.monotonic", lambda: sum(seconds))
+    monkeypatch.setattr("service.mirror.repeated_calls.SLOW_SECONDS", 1.0)
+    return seconds
+
+
+def server_error(status: int = 503) -> Exception:
+    """As requests raises it after an answer with the status."""
+    return requests.exceptions.RetryError(f"too many {status} error responses")
+
+
+def gateway_timeout() -> Exception:
+    return server_error(504)
 
 
 def timeout() -> Exception:
@@ -68,6 +87,14 @@ def timeout() -> Exception:
 
 def refused() -> Exception:
     return caused_by(ConnectionRefusedError(111, "Connection refused"))
+
+
+def unknown_name() -> Exception:
+    return caused_by(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+
+
+def no_route() -> Exception:
+    return caused_by(OSError(errno.EHOSTUNREACH, "No route to host"))
 
 
 def caused_by(cause: Exception) -> Exception:
@@ -92,8 +119,8 @@ def every(count: int) -> Callable[[Call], Exception | None]:
     return failure
 
 
-def with_more_metrics_than(most: int) -> Callable[[Call], Exception | None]:
-    return lambda call: timeout() if len(call.body.get("metrics") or ()) > most else None
+def with_more_metrics_than(most: int, failure: Callable[[], Exception] = timeout) -> Callable[[Call], Exception | None]:
+    return lambda call: failure() if len(call.body.get("metrics") or ()) > most else None
 
 
 def at(path: str, failure: Callable[[], Exception] = server_error) -> Callable[[Call], Exception | None]:
@@ -171,14 +198,26 @@ def test_the_content_is_that_of_a_mirror_without_failures(
     assert written == content(mirror, f"{history.name} ({history.experiment_id})")
 
 
+@pytest.mark.parametrize("kind", ["timeout", "gateway-timeout", "slow"])
 def test_a_report_of_many_metrics_is_written_in_smaller_calls(
-    mirror: Any, begin_experiment: Callable[..., Any], database: Database, connection: BadConnection
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    database: Database,
+    connection: BadConnection,
+    seconds: list[float],
+    kind: str,
 ) -> None:
     history = begin_experiment()
     trial = history.trial(0, lr=0.1)
     history.run(trial)
     history.report(trial, 1, **{f"layer_{number}": number for number in range(700)})
-    connection.failure = with_more_metrics_than(120)
+
+    def slow() -> Exception:
+        seconds.append(5)
+        return server_error()
+
+    failure = {"timeout": timeout, "gateway-timeout": gateway_timeout, "slow": slow}[kind]
+    connection.failure = with_more_metrics_than(120, failure)
 
     mirror_in_spite_of_failures(mirror, database)
 
@@ -224,7 +263,66 @@ def test_calls_that_fail_quickly_are_repeated_but_not_creations(
     assert connection.calls.count(path) == expected
 
 
-@pytest.mark.parametrize("failure", [timeout, refused])
+def test_a_call_that_fails_after_seconds_is_not_repeated(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, seconds: list[float]
+) -> None:
+    """MLflow may still execute it."""
+    history = begin_experiment()
+    mirror.catch_up()
+    history.run(history.trial(0, lr=0.1))
+
+    def slow() -> Exception:
+        seconds.append(5)
+        return server_error()
+
+    connection.failure, connection.calls = at("runs/log-batch", slow), []
+    with pytest.raises(MlflowUnavailable):
+        mirror.loop.run_once()
+    assert connection.calls.count("runs/log-batch") == 1
+
+
+@contextmanager
+def answering(status: int, calls: list[str]) -> Iterator[str]:
+    """A server that answers each call with the status; yields its address."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            calls.append(self.path.partition(API)[2].partition("?")[0])
+            self.send_response(status)
+            self.send_header("Retry-After", "30")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Be quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(("status", "expected"), [(429, 1), (503, 6), (504, 1)])
+def test_a_status_decides_whether_a_call_is_repeated(status: int, expected: int) -> None:
+    """MLflow's client shows these statuses by a text of urllib3 alone, which may change."""
+    calls: list[str] = []
+    with answering(status, calls) as address, pytest.raises(MlflowUnavailable):
+        TrackingClient(address).check_run("a-run")
+    assert calls.count("runs/get") == expected
+
+
+def test_between_the_attempts_are_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("service.mirror.repeated_calls.FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("service.mirror.repeated_calls.sleep", pauses.append)
+    with answering(503, []) as address, pytest.raises(MlflowUnavailable):
+        TrackingClient(address).check_run("a-run")
+    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8]
+
+
+@pytest.mark.parametrize("failure", [timeout, refused, unknown_name, no_route])
 def test_a_call_of_a_server_that_is_away_is_not_repeated(
     mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, failure: Callable[[], Exception]
 ) -> None:
