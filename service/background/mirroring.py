@@ -34,11 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class MirrorFailed(PartlyFailed):
-    """The mirrors of some experiments fail with errors that say nothing about MLflow."""
-
-
-class MirrorInterrupted(PartlyFailed):
-    """MLflow has failed after it had taken a batch in the same pass: it is not away, so the loop keeps its pace."""
+    """The mirrors of some experiments fail, but MLflow is not away."""
 
 
 class Mirroring:
@@ -74,9 +70,9 @@ class Mirroring:
     def run_once(self) -> int:
         """Mirror one batch of each experiment with new events; return the number of events.
 
-        Raises MlflowUnavailable, or MirrorInterrupted after the first batch. An MlflowRefused concerns one experiment,
-        and is stored with it. So is any other error; as long as experiments fail with one, this raises MirrorFailed
-        after mirroring the others.
+        Raises MlflowUnavailable when MLflow fails before it has taken a batch. An MlflowRefused concerns one
+        experiment, and is stored with it. So is any other error; as long as experiments fail with one, this raises
+        MirrorFailed after mirroring others.
         """
         self.is_behind = False
         self._rewound = self._unsettled.rewind_passed()
@@ -103,9 +99,21 @@ class Mirroring:
                 count += self._try(experiment_id)
             except MlflowUnavailable as error:
                 if not count:
+                    self._store_unavailable(experiment_id, str(error))
                     raise
-                raise MirrorInterrupted(str(error)) from error
+                self._interrupt(experiment_id, error)
+                break
         return count
+
+    def _interrupt(self, experiment_id: str, error: MlflowUnavailable) -> None:
+        """End a pass in which MLflow has taken batches: it is not away, so this experiment alone has the error.
+
+        It rests. The others are mirrored in the next pass, and not in this one: each may take seconds to fail.
+        """
+        self._store_error(experiment_id, str(error))
+        self._failures[experiment_id] = type(error).__name__
+        self._backoff.failed(experiment_id)
+        self.is_behind = True
 
     def _forget_without_ids(self) -> None:
         """Once after the start: what earlier versions have stored is mirrored again."""
@@ -125,16 +133,13 @@ class Mirroring:
     def _try_to_mirror(self, experiment_id: str) -> int:
         try:
             count = self._mirror(experiment_id)
-        except MlflowUnavailable as error:
-            self._store_unavailable(experiment_id, str(error))
+        except (LockLost, MlflowUnavailable):
             raise
         except MlflowRefused as error:
             self._store_error(experiment_id, str(error))
             if self._backoff.failed(experiment_id):
                 log.warning("experiment %s is not mirrored: %s", experiment_id, error)
             count = 0
-        except LockLost:
-            raise
         except Exception as error:  # noqa: BLE001 - any error: the mirrors of the others must survive it
             self._note_failure(experiment_id, error)
             return 0

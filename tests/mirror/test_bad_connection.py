@@ -15,12 +15,12 @@ import requests
 from sqlalchemy import delete
 
 from service.background.loop import Loop
-from service.background.mirroring import MirrorInterrupted
+from service.background.mirroring import MirrorFailed, Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.mirror.tracking_client import TrackingClient
 from service.store import mirrors
 from service.store.sql.database import Database
-from service.store.tables import MirrorRow, MirrorRunRow
+from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
 
 pytestmark = pytest.mark.slow
 SEND = requests.Session.request
@@ -131,7 +131,7 @@ def mirror_in_spite_of_failures(mirror: Any, database: Database) -> None:
     for _ in range(MANY_PASSES):
         try:
             mirror.loop.run_once()
-        except (MlflowUnavailable, MirrorInterrupted):
+        except (MlflowUnavailable, MirrorFailed):
             continue
         with database.read() as session:
             if mirrors.lag(session) == 0:
@@ -365,23 +365,79 @@ def test_after_failures_batches_grow_again(
     assert [mirror.loop.run_once() for _ in range(4)] == [2, 4, 8, 2]
 
 
-def test_a_pass_that_is_interrupted_after_a_batch_does_not_slow_the_loop(
-    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
-) -> None:
-    """Of many experiments, one fails in nearly each pass."""
-    first, second = begin_experiment("x-00000000000a", name="one"), begin_experiment("x-00000000000b", name="another")
+class Interruption(NamedTuple):
+    """Three experiments in the mirror's order, of which MLflow fails at the second."""
+
+    one: Any
+    failing: Any
+    waiting: Any
+
+
+@pytest.fixture
+def interruption(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, database: Database
+) -> Interruption:
+    mirror.loop = Mirroring(database, mirror.client.tracking_uri, clock=lambda: 0.0)  # which rests stay in
+    histories = [begin_experiment(f"x-00000000000{place}", name=f"{place} of three") for place in "abc"]
     mirror.catch_up()
-    loop = Loop(mirror.loop)
-    first.run(first.trial(0, lr=0.1))
-    second.run(second.trial(0, lr=0.1))
-    unreachable = mirror.runs("another")["another"].info.run_id
+    for history in histories:
+        history.run(history.trial(0, lr=0.1))
+    unreachable = mirror.runs("b of three")["b of three"].info.run_id
     connection.failure = lambda call: server_error() if call.body.get("run_id") == unreachable else None
+    return Interruption(*histories)
 
-    assert loop._run_once() <= mirror.loop.every
 
-    assert "MLflow at" in str(loop.health()["error"])
-    assert "trial 00" in mirror.runs("one")
-    assert loop._run_once() > mirror.loop.every
+def error_of(database: Database, history: Any) -> str | None:
+    with database.read() as session:
+        return session.get_one(MirrorRow, history.experiment_id).error
+
+
+def test_where_mlflow_fails_after_a_batch_one_experiment_has_the_error(
+    mirror: Any, interruption: Interruption, database: Database
+) -> None:
+    """The last events of one that waits, and is to be deleted, still get to MLflow."""
+    with database.read() as session:
+        waits_since = session.get_one(MirrorRow, interruption.waiting.experiment_id).updated_at
+    with pytest.raises(MirrorFailed):
+        mirror.loop.run_once()
+
+    assert "MLflow at" in str(error_of(database, interruption.failing))
+    with database.read() as session:
+        waiting = session.get_one(ExperimentRow, interruption.waiting.experiment_id)
+        assert mirrors.is_catching_up(session, waiting, waits_since)
+
+
+def test_an_experiment_at_which_mlflow_always_fails_rests(
+    mirror: Any, interruption: Interruption, connection: BadConnection
+) -> None:
+    """The others are mirrored immediately. Health shows the failure meanwhile."""
+    loop = Loop(mirror.loop)
+
+    assert loop._run_once() == 0
+    connection.calls = []
+    for _ in range(2):
+        assert loop._run_once() <= mirror.loop.every
+        assert "the mirror of 1 experiment fails with MlflowUnavailable" in str(loop.health()["error"])
+
+    assert "trial 00" in mirror.runs(interruption.waiting.name)
+    assert connection.calls.count("runs/get") == 2  # of the one that waited: before and after its batch
+
+
+def test_after_its_rest_an_experiment_at_which_mlflow_has_failed_is_mirrored(
+    mirror: Any, interruption: Interruption, connection: BadConnection, database: Database
+) -> None:
+    seconds = [0.0]
+    mirror.loop._backoff._clock = lambda: sum(seconds)
+    for _ in range(2):
+        with pytest.raises(MirrorFailed):
+            mirror.loop.run_once()
+    connection.failure = lambda _: None
+    seconds.append(1)
+
+    mirror.catch_up()
+
+    assert "trial 00" in mirror.runs(interruption.failing.name)
+    assert error_of(database, interruption.failing) is None
 
 
 def test_ends_that_are_taken_back_together_are_so_in_smaller_batches(

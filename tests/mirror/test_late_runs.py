@@ -7,7 +7,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from service.background.mirroring import Mirroring
+from service.background.mirroring import MirrorFailed, Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.mirror.tracking_client import TrackingClient
 from service.store import mirrors
@@ -192,5 +192,38 @@ def test_a_look_for_late_runs_that_mlflow_does_not_answer_is_made_again(
         assert mirror.loop.run_once() == 0
 
     mirror.catch_up()
+
+    assert mirror.runs(history.name)[history.name].info.run_id == kept
+
+
+def test_late_runs_are_deleted_in_a_pass_in_which_mlflow_fails_at_another_experiment(
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    delayed: DelayedCreations,
+    now: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of many experiments on a bad connection, one fails in nearly each pass."""
+    history = begin_experiment("x-00000000000a", name="with a late run")
+    mirror_at_the_second_try(mirror, delayed)
+    kept = mirror.runs(history.name)[history.name].info.run_id
+    delayed.is_free = True
+    failing = begin_experiment("x-00000000000b", name="failing")
+    mirror.catch_up()
+    unreachable = mirror.runs(failing.name)[failing.name].info.run_id
+    for one in (history, failing):
+        one.trial(0, lr=0.1)
+    check_run = TrackingClient.check_run
+
+    def check(client: TrackingClient, run_id: str) -> None:
+        if run_id == unreachable:
+            raise MlflowUnavailable("away")
+        check_run(client, run_id)
+
+    monkeypatch.setattr(TrackingClient, "check_run", check)
+    delayed.execute(0)
+    now.append(30)
+    with pytest.raises(MirrorFailed):
+        mirror.loop.run_once()
 
     assert mirror.runs(history.name)[history.name].info.run_id == kept
