@@ -4,18 +4,24 @@ from collections.abc import Collection
 
 
 class AdaptiveSize:
-    """After a failure half of what failed, after a success twice as much as before, between `least` and `most`."""
+    """Between `least` and `most`: after a failure half of what failed, after successes in a row twice as much."""
 
-    def __init__(self, most: int, *, least: int = 1) -> None:
+    def __init__(self, most: int, *, least: int = 1, successes_to_grow: int = 1) -> None:
         self._most, self._least = most, least
+        self._successes_to_grow = successes_to_grow
+        self._successes = 0
         self.now = most
 
     def failed(self, count: int) -> None:
         """So many were to be written, which may be fewer than the size allows."""
+        self._successes = 0
         self.now = max(self._least, min(self.now, count // 2))
 
     def succeeded(self) -> None:
-        self.now = min(self._most, self.now * 2)
+        self._successes += 1
+        if self._successes >= self._successes_to_grow:
+            self._successes = 0
+            self.now = min(self._most, self.now * 2)
 
 
 class AdaptiveSizes:

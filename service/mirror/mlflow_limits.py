@@ -17,6 +17,8 @@ METRICS_PER_CALL, PARAMS_PER_CALL, TAGS_PER_CALL = 800, 50, 50
 """In one call MLflow accepts 1,000 metrics, 100 parameters, 100 tags, 1,000 of all together and a million bytes."""
 FEWEST_METRICS_PER_CALL = 50
 """After calls that took too long. With fewer, a report of thousands of metrics would take too many calls."""
+WRITES_BEFORE_LARGER_CALLS = 10
+"""A larger call may take too long again, which costs as much as dozens that do not."""
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 _NUMBER_WORDS = {"nan": math.nan, "infinity": math.inf, "inf": math.inf, "-infinity": -math.inf, "-inf": -math.inf}
 

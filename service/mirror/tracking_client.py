@@ -32,6 +32,7 @@ from service.mirror.mlflow_limits import (
     METRICS_PER_CALL,
     PARAMS_PER_CALL,
     TAGS_PER_CALL,
+    WRITES_BEFORE_LARGER_CALLS,
     text,
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
@@ -83,7 +84,9 @@ class TrackingClient:
             os.environ.setdefault(name, value)
         self.uri = uri
         self._client = MlflowClient(tracking_uri=uri)
-        self._metrics_per_call = AdaptiveSize(METRICS_PER_CALL, least=FEWEST_METRICS_PER_CALL)
+        self._metrics_per_call = AdaptiveSize(
+            METRICS_PER_CALL, least=FEWEST_METRICS_PER_CALL, successes_to_grow=WRITES_BEFORE_LARGER_CALLS
+        )
 
     def ensure_experiment(self, experiment: ExperimentRow) -> str:
         """Return the id of MLflow's experiment, creating it if needed.

@@ -38,6 +38,20 @@ def test_successes_double_up_to_the_largest_size() -> None:
     assert sizes == [4, 8, 10, 10]
 
 
+def test_only_successes_in_a_row_enlarge() -> None:
+    """Otherwise a size that is too large would be tried again after each success."""
+    size = AdaptiveSize(800, successes_to_grow=3)
+    size.failed(400)
+    sizes = []
+    for succeeds in (True, True, False, True, True, True, True):
+        if succeeds:
+            size.succeeded()
+        else:
+            size.failed(size.now)
+        sizes.append(size.now)
+    assert sizes == [200, 200, 100, 100, 100, 200, 200]
+
+
 def test_each_key_has_a_size_of_its_own_until_it_is_dropped() -> None:
     sizes = AdaptiveSizes(2000)
     sizes.of("bad").failed(10)

@@ -225,6 +225,26 @@ def test_a_report_of_many_metrics_is_written_in_smaller_calls(
     assert len(mirror.runs(history.name)["trial 00"].data.metrics) == 700
 
 
+def test_calls_that_are_small_enough_stay_so(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database, connection: BadConnection
+) -> None:
+    """Larger ones are not tried again after each success: that would cost a timeout each time."""
+    history = begin_experiment()
+    trial = history.trial(0, lr=0.1)
+    history.run(trial)
+    failed: list[str] = []
+
+    def failure() -> Exception:
+        failed.append("too many metrics")
+        return timeout()
+
+    connection.failure = with_more_metrics_than(120, failure)
+    for step in range(8):
+        history.report(trial, step, **{f"layer_{number}": number for number in range(700)})
+        mirror_in_spite_of_failures(mirror, database)
+    assert len(failed) == 3  # 700, 350, 175 metrics
+
+
 def test_a_short_call_that_takes_too_long_says_nothing_about_its_size(
     mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
 ) -> None:
