@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -174,8 +174,11 @@ class TrackingClient:
 
     def put_files(self, run_id: str, directory: Path, folder: str) -> None:
         """Upload all files of the directory as artifacts of the run, replacing those with the same names."""
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
         with self._translated_errors():
-            self._client.log_artifacts(run_id, str(directory), folder)
+            for file in files:
+                below = PurePosixPath(folder, *file.parent.relative_to(directory).parts)
+                repeated(self._client.log_artifact, run_id, str(file), str(below))
 
     def _write(self, run_id: str, update: RunUpdate) -> None:
         with self._translated_errors():

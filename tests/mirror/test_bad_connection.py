@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,7 +25,7 @@ from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
 
 pytestmark = pytest.mark.slow
 SEND = requests.Session.request
-API = "/api/2.0/mlflow/"
+API, ARTIFACTS = "/api/2.0/mlflow/", "/api/2.0/mlflow-artifacts/"
 MANY_PASSES = 150
 
 
@@ -41,7 +42,7 @@ class BadConnection:
         self.calls: list[str] = []
 
     def check(self, url: str, options: dict[str, Any]) -> None:
-        path = url.partition(API)[2]
+        path = url.partition(API)[2] or url.partition(ARTIFACTS)[2]
         if path in {"", "server-info"}:
             return
         self.calls.append(path)
@@ -243,6 +244,26 @@ def test_calls_that_are_small_enough_stay_so(
         history.report(trial, step, **{f"layer_{number}": number for number in range(700)})
         mirror_in_spite_of_failures(mirror, database)
     assert len(failed) == 3  # 700, 350, 175 metrics
+
+
+def test_each_file_is_uploaded_though_each_upload_fails_at_first(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, tmp_path: Path
+) -> None:
+    history = begin_experiment()
+    mirror.catch_up()
+    run_id = mirror.runs(history.name)[history.name].info.run_id
+    files = {"a.txt", "b.txt", "below/c.txt"}
+    for name in files:
+        file = tmp_path / "files" / name
+        file.parent.mkdir(exist_ok=True, parents=True)
+        file.write_text(name)
+    connection.failure = lambda call: server_error() if connection.calls.count(call.path) < 4 else None
+
+    mirror.loop._connection.client.put_files(run_id, tmp_path / "files", "pictures")
+
+    connection.failure = lambda _: None
+    found = [one for folder in ("pictures", "pictures/below") for one in mirror.client.list_artifacts(run_id, folder)]
+    assert {one.path for one in found if not one.is_dir} == {f"pictures/{one}" for one in files}
 
 
 def test_a_short_call_that_takes_too_long_says_nothing_about_its_size(
