@@ -276,7 +276,8 @@ def _excerpt(message: str) -> str:
 
 def _why_unavailable(uri: str, message: str, error: MlflowException) -> str:
     """One line. MLflow's own message about a server that is not there has five, full of objects of its libraries."""
-    reason = next((cause.strerror for cause in causes(error) if isinstance(cause, OSError) and cause.strerror), None)
+    reasons = (cause.strerror for cause in causes(error) if isinstance(cause, OSError))
+    reason = next((one for one in reasons if isinstance(one, str) and one), None)  # of requests, it may be any object
     if reason is None:
         return f"MLflow at {uri} cannot be used: {message}"
     return f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does"

@@ -266,6 +266,16 @@ def test_each_file_is_uploaded_though_each_upload_fails_at_first(
     assert {one.path for one in found if not one.is_dir} == {f"pictures/{one}" for one in files}
 
 
+def test_an_error_whose_text_is_no_text_says_that_mlflow_is_unavailable(
+    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
+) -> None:
+    """Errors of requests are OSErrors with whatever arguments."""
+    begin_experiment()
+    connection.failure = lambda _: requests.ConnectionError("aborted", ValueError("odd"))
+    with pytest.raises(MlflowUnavailable, match=r"cannot be used: .*aborted.*odd"):
+        mirror.loop.run_once()
+
+
 def test_a_short_call_that_takes_too_long_says_nothing_about_its_size(
     mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
 ) -> None:
