@@ -112,7 +112,8 @@ class Mirroring:
         """
         self._store_error(experiment_id, str(error))
         self._failures[experiment_id] = type(error).__name__
-        self._backoff.failed(experiment_id)
+        if self._backoff.failed(experiment_id):
+            log.info("experiment %s is not mirrored: %s", experiment_id, error)
         self.is_behind = True
 
     def _forget_without_ids(self) -> None:
