@@ -63,7 +63,16 @@ def test_forbidden_combinations_are_not_sampled_and_dead_branches_are_named(serv
             "the space has 16 configurations: a budget of 100 trials can try them all",
         ),
         ({"space": {"lr": LR}, "limits": {"max_trials": 50}}, "gp", "a parallelism of 1 is small enough for gp"),
-        ({"space": {**SPACE, "lr": LR}, "limits": {"max_trials": 9}}, "tpe", "the space has conditions"),
+        (
+            {"space": {**SPACE, "lr": LR}, "limits": {"max_trials": 9}},
+            "gp",
+            "a parallelism of 1 is small enough for gp",
+        ),
+        (
+            {"space": {**SPACE, "lr": LR}, "limits": {"max_trials": 9}, "early_stopping": {"rule": "median"}},
+            "tpe",
+            "the space has conditions",
+        ),
     ],
 )
 def test_auto_explains_its_choice(service: Api, body: dict[str, Any], name: str, reason: str) -> None:
