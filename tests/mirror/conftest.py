@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from mlflow import MlflowClient
 from sqlalchemy.orm import Session
 
@@ -22,6 +23,7 @@ from service.store.events import append_event
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import upgrade
 from service.store.tables import ExperimentRow, TrialRow
+from tests.mirror.bad_connection import BadConnection
 
 QUIET = MLFLOW_ENVIRONMENT | {"PYTHONWARNINGS": "ignore"}
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
@@ -235,3 +237,24 @@ def begin_experiment(database: Database, request: pytest.FixtureRequest) -> Call
 @pytest.fixture
 def mirror(database: Database, mlflow_server: MlflowServer) -> Mirror:
     return Mirror(database, mlflow_server.uri)
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> BadConnection:
+    connection, send = BadConnection(), requests.Session.request
+
+    def request(session: requests.Session, method: str, url: str, **options: Any) -> requests.Response:
+        connection.check(url, options)
+        return send(session, method, url, **options)
+
+    monkeypatch.setattr(requests.Session, "request", request)
+    return connection
+
+
+@pytest.fixture
+def call_seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The durations of calls: the sum is the time."""
+    seconds = [0.0]
+    monkeypatch.setattr("service.mirror.repeated_calls.monotonic", lambda: sum(seconds))
+    monkeypatch.setattr("service.mirror.repeated_calls.SLOW_SECONDS", 1.0)
+    return seconds

@@ -1,13 +1,7 @@
 """Calls of MLflow fail often, or take too long: the mirror gets to its end, with the same content as otherwise."""
 
-import errno
-import random
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,114 +12,23 @@ from sqlalchemy import delete
 from service.background.loop import Loop
 from service.background.mirroring import MirrorFailed, Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
-from service.mirror.tracking_client import TrackingClient
 from service.store import mirrors
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
+from tests.mirror.bad_connection import (
+    BadConnection,
+    Call,
+    at,
+    every,
+    failing_often,
+    gateway_timeout,
+    server_error,
+    timeout,
+    with_more_metrics_than,
+)
 
 pytestmark = pytest.mark.slow
-SEND = requests.Session.request
-API, ARTIFACTS = "/api/2.0/mlflow/", "/api/2.0/mlflow-artifacts/"
 MANY_PASSES = 150
-
-
-class Call(NamedTuple):
-    path: str
-    body: dict[str, Any]
-
-
-class BadConnection:
-    """`failure` is given each call, and returns what the client gets instead of MLflow's answer."""
-
-    def __init__(self) -> None:
-        self.failure: Callable[[Call], Exception | None] = lambda _: None
-        self.calls: list[str] = []
-
-    def check(self, url: str, options: dict[str, Any]) -> None:
-        path = url.partition(API)[2] or url.partition(ARTIFACTS)[2]
-        if path in {"", "server-info"}:
-            return
-        self.calls.append(path)
-        failure = self.failure(Call(path, options.get("json") or options.get("params") or {}))
-        if failure is not None:
-            raise failure
-
-
-@pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch) -> BadConnection:
-    connection = BadConnection()
-
-    def request(session: requests.Session, method: str, url: str, **options: Any) -> requests.Response:
-        connection.check(url, options)
-        return SEND(session, method, url, **options)
-
-    monkeypatch.setattr(requests.Session, "request", request)
-    return connection
-
-
-@pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The durations of calls: the sum is the time."""
-    seconds = [0.0]
-    monkeypatch.setattr("service.mirror.repeated_calls.monotonic", lambda: sum(seconds))
-    monkeypatch.setattr("service.mirror.repeated_calls.SLOW_SECONDS", 1.0)
-    return seconds
-
-
-def server_error(status: int = 503) -> Exception:
-    """As requests raises it after an answer with the status."""
-    return requests.exceptions.RetryError(f"too many {status} error responses")
-
-
-def gateway_timeout() -> Exception:
-    return server_error(504)
-
-
-def timeout() -> Exception:
-    """As requests raises it, of urllib3, of the socket's error."""
-    return caused_by(TimeoutError("timed out"))
-
-
-def refused() -> Exception:
-    return caused_by(ConnectionRefusedError(111, "Connection refused"))
-
-
-def unknown_name() -> Exception:
-    return caused_by(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
-
-
-def no_route() -> Exception:
-    return caused_by(OSError(errno.EHOSTUNREACH, "No route to host"))
-
-
-def caused_by(cause: Exception) -> Exception:
-    error = requests.ConnectionError("Max retries exceeded")
-    error.__cause__ = cause
-    return error
-
-
-def failing_often(rate: float) -> Callable[[Call], Exception | None]:
-    numbers = random.Random(7)  # noqa: S311 - no secret
-    return lambda _: server_error() if numbers.random() < rate else None
-
-
-def every(count: int) -> Callable[[Call], Exception | None]:
-    """Each so many calls, one takes too long."""
-    calls = [0]
-
-    def failure(_: Call) -> Exception | None:
-        calls[0] += 1
-        return timeout() if calls[0] % count == 0 else None
-
-    return failure
-
-
-def with_more_metrics_than(most: int, failure: Callable[[], Exception] = timeout) -> Callable[[Call], Exception | None]:
-    return lambda call: failure() if len(call.body.get("metrics") or ()) > most else None
-
-
-def at(path: str, failure: Callable[[], Exception] = server_error) -> Callable[[Call], Exception | None]:
-    return lambda call: failure() if call.path == path else None
 
 
 def mirror_in_spite_of_failures(mirror: Any, database: Database) -> None:
@@ -205,7 +108,7 @@ def test_a_report_of_many_metrics_is_written_in_smaller_calls(
     begin_experiment: Callable[..., Any],
     database: Database,
     connection: BadConnection,
-    seconds: list[float],
+    call_seconds: list[float],
     kind: str,
 ) -> None:
     history = begin_experiment()
@@ -214,7 +117,7 @@ def test_a_report_of_many_metrics_is_written_in_smaller_calls(
     history.report(trial, 1, **{f"layer_{number}": number for number in range(700)})
 
     def slow() -> Exception:
-        seconds.append(5)
+        call_seconds.append(5)
         return server_error()
 
     failure = {"timeout": timeout, "gateway-timeout": gateway_timeout, "slow": slow}[kind]
@@ -295,96 +198,6 @@ def test_a_short_call_that_takes_too_long_says_nothing_about_its_size(
     mirror.catch_up()
 
     assert connection.calls.count("runs/log-batch") == 2  # of the parent and of the trial
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("runs/get", 6), ("runs/log-batch", 6), ("runs/search", 6), ("runs/create", 1)],
-)
-def test_calls_that_fail_quickly_are_repeated_but_not_creations(
-    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, path: str, expected: int
-) -> None:
-    """A proxy may fail after MLflow has created the run."""
-    history = begin_experiment()
-    mirror.catch_up()
-    history.run(history.trial(0, lr=0.1))
-    connection.failure, connection.calls = at(path), []
-    with pytest.raises(MlflowUnavailable):
-        mirror.loop.run_once()
-    assert connection.calls.count(path) == expected
-
-
-def test_a_call_that_fails_after_seconds_is_not_repeated(
-    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, seconds: list[float]
-) -> None:
-    """MLflow may still execute it."""
-    history = begin_experiment()
-    mirror.catch_up()
-    history.run(history.trial(0, lr=0.1))
-
-    def slow() -> Exception:
-        seconds.append(5)
-        return server_error()
-
-    connection.failure, connection.calls = at("runs/log-batch", slow), []
-    with pytest.raises(MlflowUnavailable):
-        mirror.loop.run_once()
-    assert connection.calls.count("runs/log-batch") == 1
-
-
-@contextmanager
-def answering(status: int, calls: list[str]) -> Iterator[str]:
-    """A server that answers each call with the status; yields its address."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            calls.append(self.path.partition(API)[2].partition("?")[0])
-            self.send_response(status)
-            self.send_header("Retry-After", "30")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Be quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-
-
-@pytest.mark.parametrize(("status", "expected"), [(429, 1), (503, 6), (504, 1)])
-def test_a_status_decides_whether_a_call_is_repeated(status: int, expected: int) -> None:
-    """MLflow's client shows these statuses by a text of urllib3 alone, which may change."""
-    calls: list[str] = []
-    with answering(status, calls) as address, pytest.raises(MlflowUnavailable):
-        TrackingClient(address).check_run("a-run")
-    assert calls.count("runs/get") == expected
-
-
-def test_between_the_attempts_are_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("service.mirror.repeated_calls.FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("service.mirror.repeated_calls.sleep", pauses.append)
-    with answering(503, []) as address, pytest.raises(MlflowUnavailable):
-        TrackingClient(address).check_run("a-run")
-    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8]
-
-
-@pytest.mark.parametrize("failure", [timeout, refused, unknown_name, no_route])
-def test_a_call_of_a_server_that_is_away_is_not_repeated(
-    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, failure: Callable[[], Exception]
-) -> None:
-    """Each takes seconds."""
-    history = begin_experiment()
-    mirror.catch_up()
-    history.trial(0, lr=0.1)
-    connection.failure, connection.calls = lambda _: failure(), []
-    with pytest.raises(MlflowUnavailable):
-        mirror.loop.run_once()
-    assert connection.calls == ["runs/get"]
 
 
 def test_after_mlflow_was_away_batches_are_as_large_as_before(

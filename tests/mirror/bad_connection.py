@@ -1,0 +1,89 @@
+"""A connection to MLflow that fails as a test wants."""
+
+import errno
+import random
+import socket
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import requests
+
+API, ARTIFACTS = "/api/2.0/mlflow/", "/api/2.0/mlflow-artifacts/"
+
+
+class Call(NamedTuple):
+    path: str
+    body: dict[str, Any]
+
+
+class BadConnection:
+    """`failure` is given each call, and returns what the client gets instead of MLflow's answer."""
+
+    def __init__(self) -> None:
+        self.failure: Callable[[Call], Exception | None] = lambda _: None
+        self.calls: list[str] = []
+
+    def check(self, url: str, options: dict[str, Any]) -> None:
+        path = url.partition(API)[2] or url.partition(ARTIFACTS)[2]
+        if path in {"", "server-info"}:
+            return
+        self.calls.append(path)
+        failure = self.failure(Call(path, options.get("json") or options.get("params") or {}))
+        if failure is not None:
+            raise failure
+
+
+def server_error(status: int = 503) -> Exception:
+    """As requests raises it after an answer with the status."""
+    return requests.exceptions.RetryError(f"too many {status} error responses")
+
+
+def gateway_timeout() -> Exception:
+    return server_error(504)
+
+
+def timeout() -> Exception:
+    """As requests raises it, of urllib3, of the socket's error."""
+    return caused_by(TimeoutError("timed out"))
+
+
+def refused() -> Exception:
+    return caused_by(ConnectionRefusedError(111, "Connection refused"))
+
+
+def unknown_name() -> Exception:
+    return caused_by(socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+
+
+def no_route() -> Exception:
+    return caused_by(OSError(errno.EHOSTUNREACH, "No route to host"))
+
+
+def caused_by(cause: Exception) -> Exception:
+    error = requests.ConnectionError("Max retries exceeded")
+    error.__cause__ = cause
+    return error
+
+
+def failing_often(rate: float) -> Callable[[Call], Exception | None]:
+    numbers = random.Random(7)  # noqa: S311 - no secret
+    return lambda _: server_error() if numbers.random() < rate else None
+
+
+def every(count: int) -> Callable[[Call], Exception | None]:
+    """Each so many calls, one takes too long."""
+    calls = [0]
+
+    def failure(_: Call) -> Exception | None:
+        calls[0] += 1
+        return timeout() if calls[0] % count == 0 else None
+
+    return failure
+
+
+def with_more_metrics_than(most: int, failure: Callable[[], Exception] = timeout) -> Callable[[Call], Exception | None]:
+    return lambda call: failure() if len(call.body.get("metrics") or ()) > most else None
+
+
+def at(path: str, failure: Callable[[], Exception] = server_error) -> Callable[[Call], Exception | None]:
+    return lambda call: failure() if call.path == path else None
