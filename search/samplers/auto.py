@@ -64,10 +64,9 @@ def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trial
     has_conditions = Feature.CONDITIONS in features
     # Without a limit, a search usually ends after some time.
     runs_short = max_trials < MIN_EVOLUTION_TRIALS or problem.max_trials is None
-    suits_gp = models_curves(problem) if problem.prunes else runs_short
-    if has_conditions and (problem.prunes or problem.constrained):
-        suits_gp = False  # not measured
-    if suits_gp and _suits_gp(problem):
+    gp_learns_most = models_curves(problem) if problem.prunes else runs_short
+    is_measured = not has_conditions or not (problem.prunes or problem.constrained)
+    if gp_learns_most and is_measured and _suits_gp(problem):
         return _gp_and_tpe_if_installed(problem, max_trials)
     if has_conditions:
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")

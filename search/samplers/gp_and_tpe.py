@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from search.problem import Feature, Observation, Problem
+from search.problem import Observation, Problem
 from search.samplers.gp import Gp
 from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.sampler import Proposer, Source, source_of
@@ -28,7 +28,7 @@ class GpAndTpe(Gp):
 
     @staticmethod
     def tpe_for(problem: Problem) -> Tpe:
-        return Tpe(group=Feature.CONDITIONS in problem.features())
+        return Tpe(group=bool(problem.space.conditional))
 
     def _tpes_proposer(self, problem: Problem, seed: int) -> Proposer:
         tpe = self.tpe_for(problem)

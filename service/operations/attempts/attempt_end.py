@@ -179,7 +179,7 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
 
 def _why_again(leased: LeasedAttempt, failure: Failure) -> str:
     """What has failed, and with which older checkpoint the trial goes on if the attempt's own is missing."""
-    older = _older_point(leased, leased.attempt) if failure.is_checkpoint_missing else None
+    older = _older_point(leased) if failure.is_checkpoint_missing else None
     if older is None:
         return failure.message
     return (
@@ -188,17 +188,16 @@ def _why_again(leased: LeasedAttempt, failure: Failure) -> str:
     )
 
 
-def _older_point(leased: LeasedAttempt, attempt: AttemptRow) -> ResumePoint | None:
+def _older_point(leased: LeasedAttempt) -> ResumePoint | None:
     """What the trial resumes from in place of the attempt's checkpoint, which is missing. None if that is not so.
 
     If all are missing, the newest is tried again. The attempt may also have saved a newer one, and missed its own then.
     """
-    point, missing = (
-        resume_point(leased.session, attempt.trial_id),
-        missing_checkpoints(leased.session, [attempt.trial_id]),
-    )
+    attempt = leased.attempt
+    point = resume_point(leased.session, attempt.trial_id)
     if point is None or attempt.resume_step is None or point.step >= attempt.resume_step:
         return None
+    missing = missing_checkpoints(leased.session, [attempt.trial_id])
     is_older = (attempt.trial_id, attempt.resume_uri) in missing and (attempt.trial_id, point.uri) not in missing
     return point if is_older else None
 

@@ -23,7 +23,7 @@ class AbsentValues:
 
     def __init__(self, space: Space) -> None:
         distributions = distributions_of(space)
-        self._distributions = {name: distributions[name] for name in space.conditional if name in distributions}
+        self._distributions = {name: distributions[name] for name in space.conditional}
         self._values = {name: absent_value(one) for name, one in self._distributions.items()}
 
     def added_to(self, trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
