@@ -1,8 +1,6 @@
 """Checkpoints in a bucket of Google Cloud Storage: saved, resumed from, downloaded and deleted."""
 
-import io
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from tests.conftest import Api, running
 from tests.trainer.conftest import another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.gcs_server import GcsServer
-from tests.trainer.test_s3 import ended, started
+from tests.trainer.test_s3 import check_archive_of_step_3, continued_after_absence, ended, started
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -48,14 +46,7 @@ def test_checkpoints_in_a_busy_bucket_are_kept_downloaded_and_deleted(api: Api, 
     wanted = {f"{folder}trial-0-attempt-1/{newest}/shard-{rank}" for rank in (0, 1)}
     until(lambda: set(shards(gcs, folder)) == wanted, "only the newest is kept")
 
-    archive = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive").raise_for_status()
-    with tarfile.open(fileobj=io.BytesIO(archive.content)) as tar:
-        files = {one.name: tar.extractfile(one) for one in tar if one.isfile()}
-        assert {name: file.read() for name, file in files.items() if file} == {
-            f"trial-0-step-3/shard-{rank}": b"3" for rank in (0, 1)
-        }
-    rest = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive", headers={"Range": "bytes=700-"})
-    assert rest.content == archive.content[700:]
+    check_archive_of_step_3(api, trial)
 
     api.http.delete(f"/v1/experiments/{name}").raise_for_status()
     until(lambda: not any(one.startswith(folder) for one in gcs.all_names()), "the experiment's folder is deleted")
@@ -65,17 +56,4 @@ def test_checkpoints_in_a_busy_bucket_are_kept_downloaded_and_deleted(api: Api, 
 
 def test_a_trial_continues_from_a_bucket_after_it_was_away(api: Api, gcs: GcsServer, record: Path) -> None:
     gcs.is_slow = False
-    _, trial = started(api, record, do="save", steps=8, pause=0.5)
-    until(lambda: (api.get(f"/v1/trials/{trial}")["checkpoint"] or {}).get("step", 0) >= 2, "a checkpoint is saved")
-    gcs.is_away = True
-    until(lambda: api.get("/v1/agents")["items"][0]["storage_error"], "the agent knows")
-    until(lambda: api.get(f"/v1/trials/{trial}")["status"] == "queued", "the attempt cannot save")
-    gcs.is_away, gcs.is_slow = False, True
-    shown = ended(api, trial)
-    first, *_, last = shown["attempts"]
-    assert shown["status"] == "completed", [one["error"] for one in shown["attempts"]]
-    assert (first["outcome"], first["error"]["kind"], first["error"]["began"]) == ("failed", "lost", True)
-    assert last["resumed_from"]
-    resumed = max(int(line.split()[2]) for line in record.read_text().splitlines() if line.split()[1] == "from")
-    assert resumed >= 2
-    assert shown["checkpoint"]["step"] == resumed + 8, "and it saves again"
+    continued_after_absence(api, gcs, record)

@@ -16,6 +16,7 @@ from service.settings import Settings
 from tests.conftest import Api, a_spec, running
 from tests.trainer.conftest import USER_CODE, another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
+from tests.trainer.gcs_server import GcsServer
 from tests.trainer.s3_server import S3Server
 from trainer.agent.slot_pool import IDLE_SLOT_SECONDS
 
@@ -73,6 +74,37 @@ def wait_for_newest_only(s3: S3Server, folder: str, newest: str) -> None:
     assert set(shards(s3, folder)) == wanted, f"{last}\n{times}"
 
 
+def check_archive_of_step_3(api: Api, trial: str) -> None:
+    """It has both ranks' parts, and is downloaded from any place on."""
+    archive = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive").raise_for_status()
+    with tarfile.open(fileobj=io.BytesIO(archive.content)) as tar:
+        files = {one.name: tar.extractfile(one) for one in tar if one.isfile()}
+        assert {name: file.read() for name, file in files.items() if file} == {
+            f"trial-0-step-3/shard-{rank}": b"3" for rank in (0, 1)
+        }
+    rest = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive", headers={"Range": "bytes=700-"})
+    assert rest.content == archive.content[700:]
+
+
+def continued_after_absence(api: Api, bucket: S3Server | GcsServer, record: Path) -> dict[str, Any]:
+    """A trial that goes on from its checkpoint, and saves again, after its bucket was away. It is slow then."""
+    _, trial = started(api, record, do="save", steps=8, pause=0.5)
+    until(lambda: (api.get(f"/v1/trials/{trial}")["checkpoint"] or {}).get("step", 0) >= 2, "a checkpoint is saved")
+    bucket.is_away = True
+    until(lambda: api.get("/v1/agents")["items"][0]["storage_error"], "the agent knows")
+    until(lambda: api.get(f"/v1/trials/{trial}")["status"] == "queued", "the attempt cannot save")
+    bucket.is_away, bucket.is_slow = False, True
+    shown = ended(api, trial)
+    first, *_, last = shown["attempts"]
+    assert shown["status"] == "completed", [one["error"] for one in shown["attempts"]]
+    assert (first["outcome"], first["error"]["kind"], first["error"]["began"]) == ("failed", "lost", True)
+    assert last["resumed_from"]
+    resumed = max(int(line.split()[2]) for line in record.read_text().splitlines() if line.split()[1] == "from")
+    assert resumed >= 2
+    assert shown["checkpoint"]["step"] == resumed + 8, "and it saves again"
+    return shown
+
+
 def denies_completing_the_third() -> Callable[[str, str], bool]:
     """Once, for the file of rank 0 in the third checkpoint of a trial."""
     denied: list[str] = []
@@ -99,14 +131,7 @@ def test_checkpoints_in_a_slow_and_overloaded_bucket_are_kept_downloaded_and_del
     folder = f"runs/{name}-{shown['experiment_id']}/"
     wait_for_newest_only(s3, folder, shown["checkpoint"]["uri"])
 
-    archive = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive").raise_for_status()
-    with tarfile.open(fileobj=io.BytesIO(archive.content)) as tar:
-        files = {one.name: tar.extractfile(one) for one in tar if one.isfile()}
-        assert {name: file.read() for name, file in files.items() if file} == {
-            f"trial-0-step-3/shard-{rank}": b"3" for rank in (0, 1)
-        }
-    rest = api.http.get(f"/v1/trials/{trial}/checkpoints/3/archive", headers={"Range": "bytes=700-"})
-    assert rest.content == archive.content[700:]
+    check_archive_of_step_3(api, trial)
 
     api.http.delete(f"/v1/experiments/{name}").raise_for_status()
     until(lambda: not any(one.startswith(folder) for one in s3.names()), "the experiment's checkpoints are deleted")
@@ -116,18 +141,5 @@ def test_checkpoints_in_a_slow_and_overloaded_bucket_are_kept_downloaded_and_del
 def test_a_trial_continues_from_a_slow_and_overloaded_bucket_after_it_was_away(
     api: Api, s3: S3Server, record: Path
 ) -> None:
-    _, trial = started(api, record, do="save", steps=8, pause=0.5)
-    until(lambda: (api.get(f"/v1/trials/{trial}")["checkpoint"] or {}).get("step", 0) >= 2, "a checkpoint is saved")
-    s3.is_away = True
-    until(lambda: api.get("/v1/agents")["items"][0]["storage_error"], "the agent knows")
-    until(lambda: api.get(f"/v1/trials/{trial}")["status"] == "queued", "the attempt cannot save")
-    s3.is_away, s3.is_slow = False, True
-    shown = ended(api, trial)
-    first, *_, last = shown["attempts"]
-    assert shown["status"] == "completed", [one["error"] for one in shown["attempts"]]
-    assert (first["outcome"], first["error"]["kind"], first["error"]["began"]) == ("failed", "lost", True)
-    assert "storage must have room" in first["error"]["message"]
-    assert last["resumed_from"]
-    resumed = max(int(line.split()[2]) for line in record.read_text().splitlines() if line.split()[1] == "from")
-    assert resumed >= 2
-    assert shown["checkpoint"]["step"] == resumed + 8, "and it saves again"
+    shown = continued_after_absence(api, s3, record)
+    assert "storage must have room" in shown["attempts"][0]["error"]["message"]
