@@ -1,8 +1,10 @@
 """The compose files, as far as they can be checked without a container engine (`tests/stack` runs it)."""
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -38,10 +40,50 @@ def test_its_ray_nodes_start_as_those_of_up() -> None:
     module, _, function = NODE_ENVIRONMENT["RAY_START_HOOK"].rpartition(".")
     assert callable(getattr(import_module(module), function))
     services = yaml.safe_load(FILE.read_text())["services"]
-    nodes = [one for one in services.values() if "ray start" in str(one.get("command"))]
+    nodes = [one for one in services.values() if "ray start" in f"{one.get('entrypoint')} {one.get('command')}"]
     assert len(nodes) == 3
     for node in nodes:
         assert NODE_ENVIRONMENT.items() <= node["environment"].items()
+
+
+@pytest.fixture
+def ray_node(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command of Ray's head, with a `ray` that fails once, as a slow start does, and then runs until SIGTERM."""
+    (tmp_path / "ray").write_text(
+        f"""#!/bin/sh
+        trap "echo ended; exit" TERM
+        echo "$@"
+        test -e {tmp_path}/failed || {{ touch {tmp_path}/failed; exit 1; }}
+        while :; do sleep 0.1; done
+        """
+    )
+    (tmp_path / "ray").chmod(0o755)
+    head = yaml.safe_load(FILE.read_text())["services"]["ray-head"]
+    command = [part.replace("$$", "$").replace("/tmp/ray", f"{tmp_path}/session") for part in head["entrypoint"]]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen([*command, *head["command"]], env=environment, stdout=subprocess.PIPE, text=True) as node:
+        yield node
+        node.terminate()
+
+
+def test_a_ray_node_that_failed_to_start_is_started_again_in_the_same_container(
+    ray_node: subprocess.Popen[str],
+) -> None:
+    """A container that ended would fail `docker compose up`, which waits for Ray's head."""
+    assert ray_node.stdout
+    starts = [ray_node.stdout.readline(), ray_node.stdout.readline()]
+    assert starts[0].startswith("start --block")
+    assert "--head" in starts[0].split()
+    assert starts[0] == starts[1]
+
+
+def test_a_container_of_a_ray_node_that_is_stopped_lets_the_node_end_in_order(ray_node: subprocess.Popen[str]) -> None:
+    assert ray_node.stdout
+    for _ in range(2):
+        ray_node.stdout.readline()
+    ray_node.terminate()
+    assert ray_node.stdout.readline() == "ended\n"
+    assert ray_node.wait() == 0
 
 
 def test_containers_cannot_write_to_their_root_file_system() -> None:
