@@ -118,12 +118,20 @@ class FloatParameter(ParameterBase):
     def mistake_in(self, value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"must be a number, not {shown(value)}"
+        if self._is_a_step(value):
+            return None
         if not self.low <= value <= self.high:
             low, high, given = distinct_texts(self.low, self.high, value)
             return f"must be between {low} and {high}, not {given}"
-        if self.step is not None and position(Steps(self.low, self.high, self.step), value) is None:
+        if self.step is not None:
             return f"must be {self.low:g} plus a multiple of {self.step:g}, not {value:g}"
         return None
+
+    def _is_a_step(self, value: float) -> bool:
+        """Also for an end of the range that only a float's rounding puts beyond it: 0.1 + 0.2 for 0.3."""
+        if self.step is None or not self.low - self.step <= value <= self.high + self.step:
+            return False
+        return position(Steps(self.low, self.high, self.step), value) is not None
 
 
 class IntParameter(ParameterBase):
@@ -231,10 +239,10 @@ def on_step(parameter: FloatParameter, value: float) -> float:
 
 
 def coded(parameter: Parameter, value: Any) -> Any:
-    """The value as a number, the same for equal values: a choice as its index, a float parameter's 1 as 1.0."""
+    """The value as a number, the same for equal values: a choice as its index, a float as its step."""
     if isinstance(parameter, CategoricalParameter):
         return parameter.position(value)
-    return float(value) if isinstance(parameter, FloatParameter) else value
+    return on_step(parameter, value) if isinstance(parameter, FloatParameter) else value
 
 
 def _range_mistakes(low: float, high: float, *, log: bool, lowest: float, lowest_included: bool) -> Iterator[Mistake]:

@@ -54,6 +54,21 @@ def test_yaml_is_accepted(service: Api) -> None:
     assert trial["params"] == {"lr": 0.5}
 
 
+@pytest.mark.parametrize("search", [{"sampler": "grid"}, {"sampler": "gp", "options": {"n_startup_trials": 1}}])
+def test_the_ends_of_a_float_with_a_step_are_known_despite_rounding(service: Api, search: dict[str, Any]) -> None:
+    """0.1 + 0.2 is more than 0.3, and 0.3 - 0.2 is less than 0.1."""
+    space = {"x": {"type": "float", "low": 0.1, "high": 0.3, "step": 0.1}}
+    name = service.create(space=space, search=search, limits={"max_trials": 4})["name"]
+    service.post(path_of(name), 201, json=[{"params": {"x": value}} for value in (0.1 + 0.2, 0.3 - 0.2)])
+    for value in (0.1 + 0.2, 0.3 - 0.2, 0.2):
+        held = service.ask(name)
+        assert held
+        assert held.assignment["params"] == {"x": value}
+        held.report(loss=value)
+        held.finish()
+    service.post(path_of(name), 422, json={"params": {"x": 0.3001}})
+
+
 @pytest.mark.parametrize(
     ("body", "paths"),
     [

@@ -1,0 +1,44 @@
+"""What a sampler proposes can be enqueued, as JSON or YAML, and is then the same configuration."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search.problem import Problem
+from search.samplers import SamplerSpec
+from search.space.configuration_key import key_of
+from search.space.space import Params, Space
+from search.study import Study, propose
+from service.specification.documents import read_document
+from service.specification.enqueued_params import parse_enqueued
+from tests.conftest import examples
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")]
+
+
+def enqueued(space: Space, body: str) -> Params:
+    [params] = parse_enqueued(read_document(body.encode(), is_json=False))
+    assert space.mistakes_in(params) == []
+    return params
+
+
+@given(data=st.data(), sampler=st.sampled_from(["random", "tpe", "qmc", "cmaes", "nsga2", "brute_force"]))
+@examples(60)
+def test_a_proposal_is_known_again(data: st.DataObject, draws: Any, sampler: str) -> None:
+    space = data.draw(draws.forbidden(data.draw(draws.spaces(finite=True if sampler == "brute_force" else None))))
+    params = propose(Study(Problem(space, ("minimize",)), SamplerSpec(sampler=sampler), 7), [], 0)
+    for body in (json.dumps({"params": params}), yaml.safe_dump({"params": params})):
+        assert key_of(space, enqueued(space, body)) == key_of(space, params)
+
+
+@given(low=st.integers(-20, 20), step=st.integers(1, 20), count=st.integers(0, 9))
+def test_a_step_is_known_again_as_the_sum_of_binary_fractions(low: int, step: int, count: int) -> None:
+    tenths = {"low": low / 10, "high": (low + count * step) / 10, "step": step / 10}
+    space = Space.model_validate({"x": {"type": "float", **tenths}})
+    for index in range(count + 1):
+        summed = enqueued(space, json.dumps({"params": {"x": low / 10 + index * (step / 10)}}))
+        assert key_of(space, summed) == key_of(space, {"x": (low + index * step) / 10})
