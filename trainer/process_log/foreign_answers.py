@@ -3,7 +3,12 @@
 import re
 
 IS_IT_A_PROXY = "is PACELINE_URL right, or is a proxy in between?"
-NOT_FOLLOWED = "the redirection is not followed: set PACELINE_URL to the address at which the service itself answers"
+NOT_FOLLOWED = "the redirection is not followed: set PACELINE_URL to {}"
+"""Following would send the access token to an address that another program chose, and turn most POSTs into GETs."""
+ITS_OWN = "the address at which the service itself answers"
+
+API_CALL = re.compile(r"/(v1/.*|healthz|readyz)$")
+"""The end of a URL, after the service's address."""
 
 EXCERPT = 200
 """In characters."""
@@ -26,9 +31,18 @@ CERTIFICATE_ADVICE = {
 
 def foreign_answer(url: str, status: int, location: str | None, body: str) -> str:
     """`url`: without a password. `location`: where a redirection leads to."""
-    to, advice = (f", a redirection to {location},", NOT_FOLLOWED) if location else ("", IS_IT_A_PROXY)
+    to = f", a redirection to {location}," if location else ""
+    advice = NOT_FOLLOWED.format(_moved_to(url, location) or ITS_OWN) if location else IS_IT_A_PROXY
     answered = f"{url} answered {status}{to} without a body of Paceline's; {advice}"
     return f"{answered} {' '.join(body[:EXCERPT].split())}".rstrip()
+
+
+def _moved_to(url: str, location: str) -> str | None:
+    """The service's address by a redirection that leads to the same call elsewhere, as from http to https."""
+    call = API_CALL.search(url)
+    if call is None or location == url or "://" not in location or not location.endswith(call[0]):
+        return None
+    return location.removesuffix(call[0])
 
 
 def certificate_problem(url: str, error: Exception) -> str | None:

@@ -303,6 +303,14 @@ def test_a_redirection_is_named_and_not_followed(proxy: Proxy, status: int) -> N
     assert proxy.calls == ["POST /v1/agents/one/claim"]
 
 
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_a_redirection_to_another_address_of_the_service_says_what_to_set(proxy: Proxy, status: int) -> None:
+    proxy.canned = [(status, b"", {"Location": "https://user:secret@paceline.example/v1/agents/one/claim"})]
+    with pytest.raises(ForeignAnswer, match=r"set PACELINE_URL to https://\S*@paceline.example$") as raised:
+        ServiceClient(proxy.url, "token").post("/v1/agents/one/claim", {})
+    assert "secret" not in str(raised.value)
+
+
 def test_the_next_address_is_called_where_another_program_answers(
     service: FakeService, proxy: Proxy, trial: str
 ) -> None:

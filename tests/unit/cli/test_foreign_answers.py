@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -34,11 +35,34 @@ class Proxy(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    with HTTPServer(("127.0.0.1", 0), Proxy) as server:
-        thread = threading.Thread(target=server.serve_forever)
+    with serving_at(HTTPServer(("127.0.0.1", 0), Proxy)) as address, Client(address) as client:
+        yield client
+
+
+@contextmanager
+def redirecting(moved: str, status: int) -> Iterator[str]:
+    """Yield the URL of a proxy that redirects each call to the same path below another address."""
+
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", moved + self.path)
+            self.end_headers()
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None: ...
+
+    with serving_at(HTTPServer(("127.0.0.1", 0), Redirecting)) as address:
+        yield address
+
+
+@contextmanager
+def serving_at(server: HTTPServer) -> Iterator[str]:
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        with Client(f"http://127.0.0.1:{server.server_port}") as client:
-            yield client
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
 
@@ -60,6 +84,24 @@ def test_a_redirection_of_a_stream_is_named(run: Run, command: list[str]) -> Non
         ended = run(*command, "--url", address)
     assert f"answered 302, a redirection to {LOGIN}, without a body of Paceline's" in ended.err
     assert ended.code == 2
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+@pytest.mark.parametrize("moved", ["https://paceline.example", "https://example/paceline"])
+@pytest.mark.parametrize("command", [["show", "mine"], ["ls"], ["pause", "mine"], ["logs", "t-000000000000"]])
+def test_a_redirection_to_another_address_of_the_service_says_what_to_set(
+    run: Run, command: list[str], moved: str, status: int
+) -> None:
+    with redirecting(moved, status) as address:
+        ended = run(*command, "--url", address)
+    assert f"answered {status}, a redirection to {moved}/v1/" in ended.err
+    assert f"the redirection is not followed: set PACELINE_URL to {moved}\n" in ended.err
+
+
+def test_a_redirection_within_the_same_address_does_not_say_to_set_it(run: Run) -> None:
+    with answering(Answer(308, b"", {"Location": "/v1/experiments/mine/"})) as (address, _):
+        ended = run("show", "mine", "--url", address)
+    assert "set PACELINE_URL to the address at which the service itself answers\n" in ended.err
 
 
 def undecodable(status: int) -> Answer:
