@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from service.cli import arguments, code_archive
-from service.cli.answers import Refused, Unreachable
+from service.cli.answers import UNREADABLE, Refused, Unreachable, read_at, unreadable
 from service.cli.commands import (
     agent,
     analysis,
@@ -63,6 +63,11 @@ def main() -> None:
         fail([str(error)], EXIT_FAILED)
     except (arguments.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
         fail([str(error)], EXIT_USAGE)
+    except UNREADABLE as error:
+        address = read_at.get()
+        if address is None:
+            raise
+        fail([unreadable(address, error)], EXIT_USAGE)
 
 
 def _show_version(wanted: bool) -> None:

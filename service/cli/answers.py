@@ -1,5 +1,7 @@
 """What the service, or what is in its place, answers to the command line's calls."""
 
+from contextvars import ContextVar
+from traceback import extract_tb
 from typing import Any
 
 import httpx
@@ -8,12 +10,18 @@ from service.cli.commands_for_calls import with_commands
 from service.cli.kinds import Kind
 from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
-from trainer.process_log.foreign_answers import IS_IT_A_PROXY, certificate_problem, foreign_answer
+from trainer.process_log.foreign_answers import API_CALL, IS_IT_A_PROXY, certificate_problem, foreign_answer
 
 TEMPORARY = frozenset({408, 429, 502, 503, 504})
 SUCCESS = range(200, 300)
 
 Json = dict[str, Any]
+
+read_at: ContextVar[str | None] = ContextVar("read_at", default=None)
+"""The address of what has answered a command, once it has."""
+
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
+"""What reading an answer raises whose inner parts have another shape: its kind says only what the outermost has."""
 
 
 class Unreachable(Exception):
@@ -101,7 +109,18 @@ def body_of(response: httpx.Response, *kinds: Kind) -> Json:
     body = _object_in(response)
     if not any(kind.has(body) for kind in kinds):
         raise foreign(response)
+    read_at.set(API_CALL.sub("", without_password(str(response.url.copy_with(query=None)))))
     return body
+
+
+def unreadable(address: str, error: Exception) -> str:
+    """What to say of an UNREADABLE error. It names the place, as a traceback does, in case it is a fault of ours."""
+    place = extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rpartition('/')[2]}, line {place.lineno}"
+    return (
+        f"an answer of {address} has another shape than the service's ({type(error).__name__}: {error}; {where}): "
+        f"{IS_IT_A_PROXY} Or is the service of another version than this command?"
+    )
 
 
 def raise_for_status(response: httpx.Response) -> None:

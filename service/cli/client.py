@@ -223,7 +223,8 @@ class Client:
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None if follow else SILENCE_SECONDS)
         headers = UNCOMPRESSED | ({KEEP_ALIVE_HEADER: "true"} if follow else {})
         with self._stream(path_of("trials", trial, "logs"), params=given, timeout=timeout, headers=headers) as response:
-            if not response.headers.get("content-type", "").startswith("text/plain"):
+            is_text = response.headers.get("content-type", "").startswith("text/plain")
+            if response.status_code != httpx.codes.OK or not is_text:
                 response.read()
                 raise foreign(response)
             if response.headers.get(KEEP_ALIVE_HEADER) == "true":
@@ -275,7 +276,10 @@ class Client:
         cursor = None
         while True:
             given = params | ({"cursor": cursor} if cursor else {})
-            page = self._json("GET", path, kind, params=given)
+            response = self._call("GET", path, params=given)
+            page = body_of(response, kind)
+            if cursor is not None and page["next_cursor"] == cursor:  # from a cache that ignores the query
+                raise foreign(response)
             yield page
             cursor = page["next_cursor"]
             if not cursor:

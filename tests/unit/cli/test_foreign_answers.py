@@ -189,11 +189,64 @@ def test_an_object_of_others_answers_no_spec(run: Run, project: Path, command: s
     assert ended.code == 2
 
 
-def test_a_page_is_no_log(run: Run) -> None:
-    with answering(Answer(200, b"<html>", {"Content-Type": "text/html"})) as (address, _):
+@pytest.mark.parametrize(
+    "given",
+    [
+        Answer(200, b"<html>", {"Content-Type": "text/html"}),
+        Answer(204, b"", {}),
+        Answer(204, b"", {"Content-Type": "text/plain"}),
+        Answer(202, b"queued", {"Content-Type": "text/plain"}),
+    ],
+)
+def test_an_answer_of_others_is_no_log(run: Run, given: Answer) -> None:
+    with answering(given) as (address, _):
         ended = run("logs", "t-000000000000", "--url", address)
     assert (ended.out, ended.code) == ("", 2)
-    assert f"answered 200 {FOREIGN} <html>" in ended.err
+    assert f"answered {given.status} {FOREIGN} {given.body.decode()}".rstrip() in ended.err
+
+
+EXPERIMENT = {"id": "x-1", "name": "mine", "status": "up", "spec": {}, "counts": {"up": "x"}, "created_at": "y"}
+TRIAL = {"id": "t-1", "number": 0, "status": "running", "params": {}, "values": {"loss": []}, "checkpoint": 1}
+PLANNED = {"trial_number": 0, "step": 1, "bytes": 0, "action": "keep", "why": "x"}
+WITH_ATTEMPTS = TRIAL | {"attempts": [{}]}
+
+
+def a_page(*items: object) -> dict[str, object]:
+    return {"items": items, "next_cursor": None}
+
+
+@pytest.mark.parametrize(
+    ("command", "bodies"),
+    [
+        (["ls"], [a_page(EXPERIMENT)]),
+        (["show", "mine"], [EXPERIMENT, a_page(TRIAL)]),
+        (["show", "t-000000000000"], [WITH_ATTEMPTS]),
+        (["watch", "mine"], [EXPERIMENT]),
+        (["best", "mine"], [WITH_ATTEMPTS, EXPERIMENT]),
+        (["fetch", "mine"], [WITH_ATTEMPTS]),
+        (["retention", "mine"], [a_page(PLANNED) | {"remove": 1, "keep": 1}]),
+        (["preview", "SPEC"], [{"size": None, "dead": [1], "sampler": {}, "samples": [1]}]),
+        (["submit", "SPEC"], [EXPERIMENT]),
+    ],
+    ids=lambda one: one[0] if isinstance(one[0], str) else "",
+)
+def test_an_answer_whose_inner_parts_have_another_shape_is_one_error(
+    run: Run, project: Path, command: list[str], bodies: list[object]
+) -> None:
+    arguments = [str(project / "experiment.yaml") if one == "SPEC" else one for one in command]
+    with answering(*map(answer, bodies)) as (address, _):
+        ended = run(*arguments, "--url", address)
+    assert ended.err.startswith(f"error: an answer of {address} has another shape than the service's (")
+    assert ended.err.count("\n") == 1
+    assert ended.code == 2
+
+
+def test_a_page_that_comes_again_ends_the_list(run: Run) -> None:
+    """As from a cache that ignores the query."""
+    with answering(answer({"items": [], "next_cursor": "more"})) as (address, requests):
+        ended = run("ls", "--url", address)
+    assert f"{address}/v1/experiments?cursor=more answered 200 {FOREIGN}" in ended.err
+    assert (ended.code, len(requests)) == (2, 2)
 
 
 @pytest.mark.parametrize("body", [{}, {"database": "ok"}])
