@@ -1,4 +1,4 @@
-"""Commands that submit experiments and show them: submit, watch, ls, show, best."""
+"""Commands that submit experiments and show them: submit, watch, wait, ls, show, best."""
 
 import signal
 from datetime import UTC, datetime
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from search.numbers_in_messages import counted
 from service.cli import set_option, submission
@@ -15,6 +16,8 @@ from service.cli.arguments import BadArgument
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
+from service.cli.terminal.experiment_end import ended_experiment
+from service.cli.terminal.outage import Outage
 from service.cli.trial_reference import is_trial, trial_id
 
 PANEL = "Experiments"
@@ -77,6 +80,21 @@ def watch(experiment: Experiment, url: Url = LOCAL_URL) -> None:
     """Follow an experiment until it ends. The exit code is 1 when it failed."""
     with connect(url) as client:
         _follow(client, experiment, console.out)
+
+
+@app.command(rich_help_panel=PANEL, epilog="Example: paceline wait digits && paceline fetch digits")
+def wait(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) -> None:
+    """Wait until an experiment has ended. The exit code is 0 if it completed, 3 if it failed, 4 if it was stopped."""
+    with connect(url) as client:
+        ended = ended_experiment(client, experiment, Outage(console.say))
+    console.print_result(ended, _how_it_ended(ended), as_json=as_json)
+    raise typer.Exit(console.EXIT_CODES[ended["status"]])
+
+
+def _how_it_ended(ended: dict[str, Any]) -> str:
+    """`digits failed (too_many_failures): 3 of 10 trials failed`"""
+    reason = f" ({ended['end_reason']})" if ended.get("end_reason") else ""
+    return escape(": ".join(filter(None, [f"{ended['name']} {ended['status']}{reason}", ended.get("end_detail")])))
 
 
 @app.command(rich_help_panel=PANEL)

@@ -19,7 +19,6 @@ from service.cli.terminal import console, terminal_tables
 from service.cli.terminal.followed_log import followed_log
 from service.cli.terminal.log_output import log_output
 from service.cli.terminal.outage import Outage
-from service.cli.terminal.text_layout import plain
 from service.cli.trial_reference import check_trial, is_trial, trial_id
 
 PANEL = "Trials"
@@ -47,7 +46,7 @@ def logs(
     with connect(url) as client:
         trial = trial_id(client, trial)
         if follow:
-            chunks = followed_log(client, trial, rank, tail, attempt, Outage(_say))
+            chunks = followed_log(client, trial, rank, tail, attempt, Outage(console.say))
         else:
             chunks = client.logs(trial, rank, tail, attempt, follow=False)
         is_empty = True
@@ -56,11 +55,6 @@ def logs(
             is_empty = False
         if rank and is_empty:
             _check_rank(client.trial(trial), rank)
-
-
-def _say(sentence: str) -> None:
-    """Beside the log, so that scripts can read that alone."""
-    console.err.print(plain(sentence), soft_wrap=True)
 
 
 def _check_rank(trial: dict[str, Any], rank: int) -> None:

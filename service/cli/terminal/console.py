@@ -19,6 +19,8 @@ from trainer.process_log.setup import writes_json
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
+EXIT_CODES = {"completed": 0, "failed": 3, "stopped": 4}
+"""Of a command that waits for the end of an experiment, by its status: other codes than those of errors."""
 PIPED_WIDTH = 100_000
 """A pipe has no width of its own. No table is wrapped there: each row is one line."""
 
@@ -65,6 +67,11 @@ def print_warnings(warnings: Iterable[dict[str, str]]) -> None:
     for one in warnings:
         where = f"{one['path']}: " if one["path"] else ""
         err.print(f"[yellow]warning:[/yellow] {escape(where + one['message'])}", soft_wrap=True, highlight=False)
+
+
+def say(sentence: str) -> None:
+    """Beside the output, so that scripts can read that alone."""
+    err.print(escape(sentence), soft_wrap=True, highlight=False)
 
 
 def print_result(result: Any, shown: RenderableType, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from rich.text import Text
 from service.cli.answers import Refused, Unreachable
 from service.cli.client import Client
 from service.cli.terminal import progress_view
+from service.cli.terminal.experiment_end import ENDED
 from service.cli.terminal.live_table import live_table
 from service.cli.terminal.outage import OUTAGE_SECONDS, POLL_SECONDS
 from service.cli.terminal.progress import TrialProgress
@@ -25,7 +26,6 @@ STATUS_LINE_SECONDS = 10
 MIN_ROWS, MAX_ROWS = 3, 16
 OTHER_LINES = 12
 """Of the live view: all that is not a trial's row, and the line of the cursor."""
-ENDED = frozenset({"completed", "failed", "stopped"})
 
 Json = dict[str, Any]
 

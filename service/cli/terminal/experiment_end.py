@@ -1,0 +1,28 @@
+"""Waiting for the end of an experiment, also while the service starts again."""
+
+import time
+from typing import Any
+
+from service.cli.answers import Refused, Unreachable
+from service.cli.client import Client
+from service.cli.terminal.outage import POLL_SECONDS, Outage
+
+ENDED = frozenset({"completed", "failed", "stopped"})
+
+Json = dict[str, Any]
+
+
+def ended_experiment(client: Client, name: str, outage: Outage) -> Json:
+    """Wait until the experiment has ended, and return it.
+
+    Raises Unreachable and Refused; but an experiment that was found is waited for across an outage.
+    """
+    experiment = client.experiment(name)
+    while experiment["status"] not in ENDED:
+        time.sleep(POLL_SECONDS)
+        try:
+            experiment = client.experiment(experiment["id"])
+            outage.over()
+        except (Unreachable, Refused) as error:
+            outage.seen(error)
+    return experiment
