@@ -33,6 +33,11 @@ KEEP_ALIVE = "\0"
 KEEP_ALIVE_PAUSES = 30
 """After so many of them something is sent to a caller that wants to be kept alive."""
 
+START_HEADER = "Paceline-Log-Start"
+MAX_START_LENGTH = 4000
+"""Of the header, which is left out where it would be longer: proxies limit headers and URLs to 8 kB or more."""
+STARTS = r"([0-9]{1,6}:[0-9]{1,15}(,[0-9]{1,6}:[0-9]{1,15})*)?"
+
 
 @router.get("/{trial}/logs", response_class=PlainTextResponse, responses=problems(NotFound))
 async def get_logs(
@@ -42,6 +47,15 @@ async def get_logs(
     tail: Annotated[
         Whole | None,
         Query(description="only the last lines of each rank; of longer lines, 100 kB for each line asked for"),
+    ] = None,
+    start: Annotated[
+        str | None,
+        Query(
+            pattern=f"^{STARTS}$",
+            max_length=MAX_START_LENGTH,
+            description=f"instead of `tail`: where an earlier answer with `tail` began, as its header `{START_HEADER}` "
+            "said, so that the same lines come again, and what was written since",
+        ),
     ] = None,
     attempt: Annotated[
         int | None, Query(ge=1, description="the number of the attempt; default: the newest; earlier logs are kept")
@@ -64,16 +78,26 @@ async def get_logs(
     state = await run_in_threadpool(_state, context, trial, attempt)
 
     def open_log(number: int) -> Log:
-        return Log(context, trial, number, rank=rank, tail=tail)
+        is_tail = start is None and state.number  # what is written after the call is no part of its tail
+        return Log(context, trial, number, rank=rank, tail=tail if is_tail else None, starts=_starts(start))
 
+    log = await run_in_threadpool(open_log, state.number)
     if follow:
-        stream = _followed(context, trial, state, open_log, _Silence(is_broken=keep_alive))
+        stream = _followed(context, trial, state, log, open_log, _Silence(is_broken=keep_alive))
     else:
-        stream = _whole(await run_in_threadpool(open_log, state.number), state)
+        stream = _whole(log, state)
     headers = dict(UNBUFFERED) if follow else {}
     if follow and keep_alive:
         headers[KEEP_ALIVE_HEADER] = "true"
+    begins = ",".join(f"{one}:{offset}" for one, offset in log.starts.items())
+    if tail is not None and len(begins) <= MAX_START_LENGTH:
+        headers[START_HEADER] = begins
     return RevocableStream(stream, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _starts(given: str | None) -> dict[int, int]:
+    pairs = (one.split(":") for one in given.split(",")) if given else ()
+    return {int(rank): int(offset) for rank, offset in pairs}
 
 
 @dataclass(frozen=True)
@@ -110,7 +134,7 @@ class _Silence:
 
 
 async def _followed(
-    context: Context, trial: str, state: _State, open_log: Callable[[int], Log], silence: _Silence
+    context: Context, trial: str, state: _State, log: Log, open_log: Callable[[int], Log], silence: _Silence
 ) -> AsyncIterator[str]:
     """Ends when the attempt has ended and all of its output was sent, and when the service shuts down."""
     with context.followers.one():
@@ -121,7 +145,7 @@ async def _followed(
                 state = await run_in_threadpool(_state, context, trial, None)
             if state.number > 1:  # the first one has ended already
                 state = await run_in_threadpool(_state, context, trial, 1)
-        log = await run_in_threadpool(open_log, state.number)
+            log = await run_in_threadpool(open_log, state.number)
         while not context.stopping.is_set():
             text = await run_in_threadpool(log.read, whole_lines=state.is_live)
             if text:

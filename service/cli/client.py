@@ -42,6 +42,8 @@ KEEP_ALIVE_HEADER = "Paceline-Keep-Alive"
 KEEP_ALIVE, SILENCE_SECONDS = "\0", 60
 """What the service sends every 15 s of a log that is followed and has no output, and after how long without it the
 connection counts as gone, although nothing has ended it. A service that sends it says so in the header."""
+LOG_START_HEADER = "Paceline-Log-Start"
+"""Where the tail of a log begins."""
 UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """A proxy that compresses an answer holds back what has come of it."""
 
@@ -63,6 +65,8 @@ class Client:
         """Raises BadArgument where the environment has proxies or certificates that cannot be used."""
         address = url.rstrip("/")
         self.url = without_password(address)
+        self.log_start: str | None = None
+        """Where the newest tail of a log began, if the service has said so."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # A proxy from the environment cannot reach loopback addresses.
         parts = urlsplit(self.url)
@@ -211,13 +215,15 @@ class Client:
             return self._json(method, path_of("trials", trial, "checkpoints", step, "pin"), CHECKPOINT)
 
     def logs(
-        self, trial: str, rank: int | None, tail: int | None, attempt: int | None = None, *, follow: bool
+        self, trial: str, rank: int | None, since: int | str | None, attempt: int | None = None, *, follow: bool
     ) -> Iterator[str]:
         """Yield pieces of text, of the newest attempt by default; with `follow`, until the attempt ends.
 
-        The first piece is empty: the service has begun to answer.
+        `since`: the number of last lines, or an earlier `log_start`. The first piece is empty: the service has begun to
+        answer.
         """
-        params = {"rank": rank, "tail": tail, "attempt": attempt, "follow": follow or None}
+        begin = {"start" if isinstance(since, str) else "tail": since}
+        params = {"rank": rank, "attempt": attempt, "follow": follow or None, **begin}
         given = {name: value for name, value in params.items() if value is not None}
         # Not even the head comes at once: proxies hold it back until there is output.
         timeout = httpx.Timeout(TIMEOUT_SECONDS, read=None if follow else SILENCE_SECONDS)
@@ -227,6 +233,7 @@ class Client:
             if response.status_code != httpx.codes.OK or not is_text:
                 response.read()
                 raise foreign(response)
+            self.log_start = response.headers.get(LOG_START_HEADER)
             if response.headers.get(KEEP_ALIVE_HEADER) == "true":
                 response.request.extensions["timeout"]["read"] = SILENCE_SECONDS
             yield ""

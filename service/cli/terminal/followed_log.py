@@ -17,7 +17,7 @@ FIRST_ATTEMPT = 1
 """The one that the service waits for when the log of a queued trial is followed."""
 
 BOOKMARK_LINES = 100
-"""The number of last lines of a rank by which its place is found again in a log that was not read from its start."""
+"""The number of last lines of a rank by which its place is found again in a tail whose start is not known."""
 
 LINE = re.compile(r"[^\r\n]*[\r\n]")
 """A progress bar ends its lines with carriage returns."""
@@ -37,12 +37,15 @@ def followed_log(
     number = attempt or _newest_attempt(first)
     shown: dict[str, Any] | None = first
     followed = _FollowedLog(is_whole=tail is None)
+    start: str | None = None
     while True:
         try:
             if number is None:
                 shown = shown or client.trial(trial)
                 number = FIRST_ATTEMPT if shown["attempts"] else None
-            since = tail if followed.is_empty else None
+            start = client.log_start if start is None else start  # of the tail that came before an outage
+            followed.is_whole = tail is None or start is not None
+            since = start if start is not None else tail if followed.is_empty else None
             chunks = client.logs(trial, rank, since, number, follow=True)
             yield from followed.new_lines(_noted(chunks, outage))
             shown = client.trial(trial)
@@ -95,7 +98,7 @@ class _Place:
 
 @dataclass
 class _FollowedLog:
-    """`is_whole`: it is followed from its start, so that the number of a line says where it is."""
+    """`is_whole`: it is followed from a start that is known, so that the number of a line says where it is."""
 
     is_whole: bool
     rest: str = ""

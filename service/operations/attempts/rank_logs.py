@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,8 @@ from service.store.tables import AttemptRow, ExperimentRow
 from trainer.wire import LogChunk
 
 BLOCK_BYTES = 256_000
+
+NO_STARTS: Mapping[int, int] = {}
 
 MAX_TAIL_LINE_BYTES = 100_000
 """A tail shows no more than this of each line, on average: output without line ends is one line."""
@@ -82,16 +85,25 @@ def _size_of_logs(trial: Path) -> int:
 class Log:
     """Reads the log files of an attempt, of one rank or of all; each read continues where the last one ended.
 
-    With `tail`, reading starts at the last lines of each existing file, which are found from its end. Without `rank`,
-    each line names its rank.
+    With `tail`, reading starts at the last lines of each existing file, which are found from its end; with `starts`,
+    at these offsets of the ranks. Without `rank`, each line names its rank.
     """
 
     def __init__(
-        self, context: Context, trial_id: str, attempt: int, *, rank: int | None = None, tail: int | None = None
+        self,
+        context: Context,
+        trial_id: str,
+        attempt: int,
+        *,
+        rank: int | None = None,
+        tail: int | None = None,
+        starts: Mapping[int, int] = NO_STARTS,
     ) -> None:
         self._directory = _directory(context, trial_id, attempt)
         self._rank = rank
-        self._offsets = {} if tail is None else {path: _start_of_tail(path, tail) for _, path in self._files()}
+        ends = {} if tail is None else {one: _start_of_tail(path, tail) for one, path in self._files()}
+        self.starts: Mapping[int, int] = starts or ends
+        self._offsets = {self._directory / f"rank-{one}.log": offset for one, offset in self.starts.items()}
         self._after_return: set[Path] = set()
 
     def read(self, *, whole_lines: bool) -> str:

@@ -38,7 +38,7 @@ def send(held: Held, text: str, offset: int = 0, rank: int = 0, status: int = 20
     held.call("logs", status, {"rank": rank, "offset": offset, "text": text})
 
 
-def logged(held: Held, **params: int) -> str:
+def logged(held: Held, **params: int | str) -> str:
     answer = held.api.http.get(f"/v1/trials/{held.trial}/logs", params=params)
     assert answer.status_code == 200
     return answer.text
@@ -252,3 +252,34 @@ def test_an_attempt_that_does_not_exist_has_no_log(service: Api) -> None:
     answer = service.http.get(f"/v1/trials/{held.trial}/logs", params={"attempt": 2})
     assert answer.status_code == 404
     assert f"trial {held.trial} has no attempt 2; attempts so far: 1" in answer.json()["detail"]
+
+
+def test_a_tail_can_be_read_again_from_where_it_began(service: Api) -> None:
+    """Ranks that have written nothing by then begin at their start."""
+    held = held_of(service, workers=3)
+    send(held, "a\nb\nc\n")
+    send(held, "d\n", rank=1)
+    path = f"/v1/trials/{held.trial}/logs"
+    first = service.http.get(path, params={"tail": 1})
+    assert first.headers["Paceline-Log-Start"] == "0:4,1:0"
+    send(held, "e\n", offset=6)
+    send(held, "f\n", rank=2)
+    again = service.http.get(path, params={"start": first.headers["Paceline-Log-Start"]})
+    assert again.text == "[rank 0] c\n[rank 0] e\n[rank 1] d\n[rank 2] f\n"
+    assert logged(held, rank=1, start="0:4,1:0") == "d\n"
+
+
+def test_the_tail_of_a_trial_without_an_attempt_begins_at_its_start(service: Api) -> None:
+    name = service.create(limits={"max_trials": 1})["name"]
+    queued = service.post(f"/v1/experiments/{name}/trials", 201, json={"params": {"lr": 0.5}})["id"]
+    answer = service.http.get(f"/v1/trials/{queued}/logs", params={"tail": 1})
+    assert (answer.text, answer.headers["Paceline-Log-Start"]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "start", ["0", "0:", "a:1", "0:-1", "0:1,", "0:1;1:2", "0:" + "1" * 16, ",".join(["0:1"] * 2000)]
+)
+def test_a_start_that_no_answer_named_is_refused(service: Api, start: str) -> None:
+    held = held_of(service)
+    problem = service.get(f"/v1/trials/{held.trial}/logs", 422, params={"start": start})
+    assert [error["path"] for error in problem["errors"]] == ["start"]

@@ -36,7 +36,8 @@ class RestartingService:
 
     logs_: list[list[Part]]
     trials: list[dict[str, Any] | Exception]
-    asked: list[tuple[int | None, int | None]] = field(default_factory=list)
+    asked: list[tuple[int | str | None, int | None]] = field(default_factory=list)
+    log_start: str | None = None
 
     def trial(self, _trial: str) -> dict[str, Any]:
         answer = self.trials.pop(0)
@@ -45,10 +46,10 @@ class RestartingService:
         return answer
 
     def logs(
-        self, _trial: str, _rank: int | None, tail: int | None, attempt: int | None, *, follow: bool
+        self, _trial: str, _rank: int | None, since: int | str | None, attempt: int | None, *, follow: bool
     ) -> Iterator[str]:
         assert follow
-        self.asked.append((tail, attempt))
+        self.asked.append((since, attempt))
         for part in self.logs_.pop(0):
             if isinstance(part, Exception):
                 raise part
@@ -116,6 +117,15 @@ def test_the_tail_of_a_log_goes_on_where_it_was_interrupted() -> None:
     service = RestartingService([[AWAY], [*log[40:60], AWAY], log], [RUNNING, ENDED])
     assert followed(service, tail=20) == "".join(map(str, log[40:]))
     assert service.asked == [(20, 1), (20, 1), (None, 1)]
+
+
+def test_a_tail_whose_start_the_service_has_told_goes_on_behind_the_same_number_of_lines() -> None:
+    """Each line of the tail is in the log before it, too."""
+    service = RestartingService(
+        [["x\n", "y\n", AWAY], [AWAY], ["x\n", "y\n", "x\n"]], [RUNNING, ENDED], log_start="0:4"
+    )
+    assert followed(service, tail=2) == "x\ny\nx\n"
+    assert service.asked[1:] == [("0:4", 1), ("0:4", 1)]
 
 
 def test_the_first_attempt_of_a_queued_trial_is_followed() -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from service.cli.answers import Unreachable
 from service.cli.client import Client
+from service.cli.terminal import followed_log
 from service.cli.terminal.log_output import log_output
 from tests.unit.cli.conftest import Run, external, finish_one
 
@@ -84,3 +85,30 @@ def test_a_log_has_its_colours_and_progress_bars_and_no_other_control_sequence(
     shown = "10%\r\x1b[1;31m100%\x1b[0m\n" + "\\x1b]0;title\\x07\\x9b2J\\u202e\t.\n\\x1b["
     assert "".join(log_output(chunks)) == shown
     assert run("logs", trial).out == re.sub("\x1b.*?m", "", shown)  # a pipe gets no colours
+
+
+def test_a_followed_tail_shows_each_line_once_although_the_connection_breaks(
+    run: Run, project: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of the tail are in the log before it, too."""
+    monkeypatch.setattr(followed_log, "POLL_SECONDS", 0.0)
+    asked = httpx.post(f"{url}/v1/experiments/{external(run, project)['name']}/ask").json()
+    lease = {"Authorization": f"Bearer {asked['lease']['token']}"}
+    trial = f"{url}/v1/trials/{asked['trial']}"
+
+    def write(offset: int, text: str) -> None:
+        chunk = {"rank": 0, "offset": offset, "text": text}
+        httpx.post(f"{trial}/logs", json=chunk, headers=lease).raise_for_status()
+
+    def breaking(*arguments: Any, **options: Any) -> Iterator[str]:
+        yield from islice(logs(*arguments, **options), 2)  # the head, and the tail
+        monkeypatch.setattr(Client, "logs", logs)
+        write(16, "step\nend\n")
+        httpx.post(f"{trial}/finish", json={"outcome": "completed"}, headers=lease).raise_for_status()
+        raise Unreachable(url, httpx.ReadError("connection reset"))
+
+    write(0, "step\nother\nstep\n")
+    logs = Client.logs
+    monkeypatch.setattr(Client, "logs", breaking)
+    ended = run("logs", asked["trial"], "--follow", "--tail", "1")
+    assert ended.out == "[rank 0] step\n" * 2 + "[rank 0] end\n"
