@@ -156,15 +156,20 @@ def ended_groups(session: Session, holder: str, trial_ids: Collection[str]) -> l
 def last_served(session: Session, experiment_ids: Collection[str]) -> dict[str, datetime]:
     """When the newest attempt of each experiment ended or, if it runs, started; of those that have had one.
 
-    Grouped, so that PostgreSQL does not look for each maximum from the end of the table.
+    Of the index by experiment and id, only the last entry up to each experiment is read: that of an earlier experiment
+    if one has had no attempt. An equality would let PostgreSQL look for it from the end of the table.
     """
     newest = (
-        select(func.max(AttemptRow.id))
-        .where(AttemptRow.experiment_id.in_(experiment_ids))
-        .group_by(AttemptRow.experiment_id)
+        select(AttemptRow.id)
+        .where(AttemptRow.experiment_id <= ExperimentRow.id)
+        .order_by(AttemptRow.experiment_id.desc(), AttemptRow.id.desc())
+        .limit(1)
+        .correlate(ExperimentRow)
+        .scalar_subquery()
     )
+    found = AttemptRow.id.in_(select(newest).where(ExperimentRow.id.in_(experiment_ids)))
     query = select(AttemptRow.experiment_id, func.coalesce(AttemptRow.ended_at, AttemptRow.started_at))
-    return dict(session.execute(query.where(AttemptRow.id.in_(newest))).all())
+    return dict(session.execute(query.where(found, AttemptRow.experiment_id.in_(experiment_ids))).all())
 
 
 def holders_of(session: Session, experiment_id: str) -> Sequence[str]:

@@ -214,7 +214,7 @@ class AttemptRow(Base):
     __tablename__ = "attempts"
     id: Mapped[int] = mapped_column(primary_key=True)
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"))
-    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"), index=True)
+    experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"))
     number: Mapped[int]
     holder: Mapped[str] = mapped_column(String(200))
     request_id: Mapped[str | None] = mapped_column(String(200))
@@ -241,6 +241,7 @@ class AttemptRow(Base):
     __table_args__ = (
         UniqueConstraint("trial_id", "number"),
         UniqueConstraint("holder", "request_id"),
+        Index(None, "experiment_id", "id"),  # finds the newest attempt of an experiment
         # A trial has at most one living attempt.
         Index(
             "uq_attempts_living",
