@@ -268,6 +268,8 @@ class Mirroring:
         except MlflowUnavailable:
             self._unanswered.add(experiment.id, mlflow_experiment_id, new)
             raise
+        if run.is_unanswered:
+            self._unanswered.add(experiment.id, mlflow_experiment_id, new)
         if run.is_new:
             self._unanswered.created(experiment.id, mlflow_experiment_id, new, run.run_id)
         self._end_as_unknown(run.unknown_run_ids)

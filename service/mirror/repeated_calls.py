@@ -4,10 +4,12 @@ import errno
 import re
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic, sleep
 from typing import ParamSpec, TypeVar
 
 from mlflow.exceptions import MlflowException, RestException
+from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
 ATTEMPTS = 6
 FIRST_PAUSE_SECONDS = 0.05
@@ -15,6 +17,7 @@ FIRST_PAUSE_SECONDS = 0.05
 SLOW_SECONDS = 1.0
 SERVER_ERROR, TOO_MANY_REQUESTS, GATEWAY_TIMEOUT = 500, 429, 504
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
+_EXISTS = ErrorCode.Name(RESOURCE_ALREADY_EXISTS)
 _STATUS = re.compile(r"too many (\d{3}) error responses")
 """The text of urllib3's error after an answer with one of the statuses that MLflow's client could repeat."""
 
@@ -32,21 +35,38 @@ def repeated(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs:
     A call that MLflow refuses is not repeated, nor one that fails because MLflow is away or asks for fewer calls. Nor
     is one that takes too long; it raises CallTookTooLong.
     """
-    for repetition in range(ATTEMPTS - 1):
+    result, _ = find_or_create(lambda: None, partial(call, *args, **kwargs))
+    return result
+
+
+def find_or_create(find: Callable[[], Result | None], create: Callable[[], Result]) -> tuple[Result, bool]:
+    """Return what `find` finds, else what `create` creates, and whether a creation has failed before.
+
+    A creation is repeated as an idempotent call is, but only if `find` does not find what the failed one has created.
+    MLflow may still execute a creation that has failed, and so create a second one later.
+    """
+    for repetition in range(ATTEMPTS):
+        found = find()
+        if found is not None:
+            return found, repetition > 0
         try:
-            return _timed(call, *args, **kwargs)
-        except CallTookTooLong:
-            raise
+            return _timed(create), repetition > 0
         except MlflowException as error:
-            if is_refusal(error) or _is_away(error) or _status(error) == TOO_MANY_REQUESTS:
+            if repetition == ATTEMPTS - 1 or not _is_worth_repeating(error):
                 raise
         sleep(FIRST_PAUSE_SECONDS * 2**repetition)
-    return _timed(call, *args, **kwargs)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def is_refusal(error: MlflowException) -> bool:
     """Whether MLflow has answered that the request is wrong."""
     return isinstance(error, RestException) and error.get_http_status_code() < SERVER_ERROR
+
+
+def _is_worth_repeating(error: MlflowException) -> bool:
+    if is_refusal(error):  # another creation of the same name has been executed after all
+        return bool(error.error_code == _EXISTS)
+    return not (isinstance(error, CallTookTooLong) or _is_away(error) or _status(error) == TOO_MANY_REQUESTS)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

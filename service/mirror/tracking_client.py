@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -37,14 +38,13 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.repeated_calls import CallTookTooLong, causes, is_refusal, repeated
+from service.mirror.repeated_calls import CallTookTooLong, causes, find_or_create, is_refusal, repeated
 from service.mirror.run_update import RunUpdate
 from service.settings import without_credentials
 from service.store.tables import ExperimentRow
 
 # A dead server must cost seconds, not minutes. No retries inside the client, which would create a run twice when an
-# answer is lost. Calls that create nothing are `repeated`; otherwise the mirroring loop repeats a failed batch, and
-# looks first for what exists.
+# answer is lost: before a creation is repeated, `find_or_create` looks for what exists.
 _CLIENT_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -63,14 +63,23 @@ class EnsuredRun(NamedTuple):
     """`is_new`: this call created it. `missing_params`: those to be written. MLflow refuses to change the others.
 
     `changed_tags`: those that a run which was found is to get, as below a new parent run. `unknown_run_ids`: other
-    runs of the trial, which contradict it and are to be ended.
+    runs of the trial, which contradict it and are to be ended. `is_unanswered`: a creation has failed before, which
+    MLflow may still execute.
     """
 
     run_id: str
     is_new: bool
     missing_params: Mapping[str, str]
-    unknown_run_ids: Sequence[str] = ()
     changed_tags: Mapping[str, str] = MappingProxyType({})
+    unknown_run_ids: Sequence[str] = ()
+    is_unanswered: bool = False
+
+
+class NamedExperiment(NamedTuple):
+    """MLflow's experiment of a name. `is_usable`: it is Paceline's, and not deleted."""
+
+    mlflow_id: str
+    is_usable: bool
 
 
 class TrackingClient:
@@ -98,12 +107,10 @@ class TrackingClient:
         plain = experiment.name[: EXPERIMENT_NAME_LENGTH - len(suffix)]
         with self._translated_errors():
             for name in (plain, plain + suffix):
-                found = repeated(self._client.get_experiment_by_name, name)
-                if found is None:
-                    return self._id(self._client.create_experiment(name, tags=tags))
-                self._id(found.experiment_id)
-                if found.tags.get(EXPERIMENT_TAG) == experiment.id and found.lifecycle_stage == "active":
-                    return str(found.experiment_id)
+                find = partial(self._find_experiment, name, experiment.id)
+                ensured, _ = find_or_create(find, partial(self._create_experiment, name, tags))
+                if ensured.is_usable:
+                    return ensured.mlflow_id
         raise MlflowRefused(
             f"the names {plain!r} and {plain + suffix!r} are taken in MLflow. "
             "A deleted MLflow experiment keeps its name until `mlflow gc` removes it"
@@ -116,15 +123,10 @@ class TrackingClient:
         deleted.
         """
         with self._translated_errors():
-            own = self._own_runs(mlflow_experiment_id, new, with_deleted=TRIAL_TAG in new.key)
-            unknown = [str(run.info.run_id) for run in own if is_to_be_ended(run, new)]
-            found = fitting(own, new)
-            if not found:
-                return EnsuredRun(self._create_run(mlflow_experiment_id, new, started_at), True, new.params, unknown)
-            kept = min(found, key=written_to_first)
-            self._delete_unused(found, new, kept.info.run_id)
-        missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
-        return EnsuredRun(str(kept.info.run_id), False, missing, unknown, new_parent(kept, new))
+            unknown: list[str] = []
+            find = partial(self._find_run, mlflow_experiment_id, new, unknown)
+            ensured, has_failed = find_or_create(find, partial(self._create_run, mlflow_experiment_id, new, started_at))
+        return ensured._replace(unknown_run_ids=unknown, is_unanswered=has_failed)
 
     def delete_duplicates(
         self, mlflow_experiment_id: str, new: NewRun, run_id: str, surplus: Collection[str] = ()
@@ -240,12 +242,34 @@ class TrackingClient:
             is_unused = run.info.run_id in surplus or is_untouched(run, new)
             if run.info.run_id != kept_run_id and is_unused:
                 log.info("deleting run %s of MLflow, which was created besides %s", run.info.run_id, kept_run_id)
-                self._client.delete_run(run.info.run_id)
+                repeated(self._client.delete_run, run.info.run_id)
 
-    def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> str:
+    def _find_experiment(self, name: str, experiment_id: str) -> NamedExperiment | None:
+        found = repeated(self._client.get_experiment_by_name, name)
+        if found is None:
+            return None
+        is_own = found.tags.get(EXPERIMENT_TAG) == experiment_id
+        return NamedExperiment(self._id(found.experiment_id), is_own and found.lifecycle_stage == LifecycleStage.ACTIVE)
+
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> NamedExperiment:
+        return NamedExperiment(self._id(self._client.create_experiment(name, tags=tags)), is_usable=True)
+
+    def _find_run(self, mlflow_experiment_id: str, new: NewRun, unknown: list[str]) -> EnsuredRun | None:
+        """Add the ids of runs that are to be ended to `unknown`."""
+        own = self._own_runs(mlflow_experiment_id, new, with_deleted=TRIAL_TAG in new.key)
+        unknown[:] = [str(run.info.run_id) for run in own if is_to_be_ended(run, new)]
+        found = fitting(own, new)
+        if not found:
+            return None
+        kept = min(found, key=written_to_first)
+        self._delete_unused(found, new, kept.info.run_id)
+        missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
+        return EnsuredRun(str(kept.info.run_id), False, missing, new_parent(kept, new))
+
+    def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
         began = _milliseconds(started_at)
         made = self._client.create_run(mlflow_experiment_id, began, tags=new.created_tags, run_name=new.name)
-        return self._id(made.info.run_id)
+        return EnsuredRun(self._id(made.info.run_id), True, new.params)
 
     def _id(self, answered: Any) -> str:
         """MLflow's client takes an empty answer, or `{}`, of whatever program for one of MLflow."""

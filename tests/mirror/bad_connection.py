@@ -17,20 +17,31 @@ class Call(NamedTuple):
 
 
 class BadConnection:
-    """`failure` is given each call, and returns what the client gets instead of MLflow's answer."""
+    """`failure` is given each call, and returns what the client gets instead of MLflow's answer.
+
+    `lost_answer` does so after MLflow has executed the call.
+    """
 
     def __init__(self) -> None:
         self.failure: Callable[[Call], Exception | None] = lambda _: None
+        self.lost_answer: Callable[[Call], Exception | None] = lambda _: None
         self.calls: list[str] = []
 
-    def check(self, url: str, options: dict[str, Any]) -> None:
+    def send(self, call: Callable[[], requests.Response], url: str, options: dict[str, Any]) -> requests.Response:
         path = url.partition(API)[2] or url.partition(ARTIFACTS)[2]
         if path in {"", "server-info"}:
-            return
+            return call()
         self.calls.append(path)
-        failure = self.failure(Call(path, options.get("json") or options.get("params") or {}))
-        if failure is not None:
-            raise failure
+        described = Call(path, options.get("json") or options.get("params") or {})
+        _raise(self.failure(described))
+        answer = call()
+        _raise(self.lost_answer(described))
+        return answer
+
+
+def _raise(failure: Exception | None) -> None:
+    if failure is not None:
+        raise failure
 
 
 def server_error(status: int = 503) -> Exception:
@@ -65,8 +76,8 @@ def caused_by(cause: Exception) -> Exception:
     return error
 
 
-def failing_often(rate: float) -> Callable[[Call], Exception | None]:
-    numbers = random.Random(7)  # noqa: S311 - no secret
+def failing_often(rate: float, seed: int = 7) -> Callable[[Call], Exception | None]:
+    numbers = random.Random(seed)  # noqa: S311 - no secret
     return lambda _: server_error() if numbers.random() < rate else None
 
 

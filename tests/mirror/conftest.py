@@ -244,8 +244,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> BadConnection:
     connection, send = BadConnection(), requests.Session.request
 
     def request(session: requests.Session, method: str, url: str, **options: Any) -> requests.Response:
-        connection.check(url, options)
-        return send(session, method, url, **options)
+        return connection.send(lambda: send(session, method, url, **options), url, options)
 
     monkeypatch.setattr(requests.Session, "request", request)
     return connection

@@ -28,7 +28,7 @@ class DelayedCreations:
         if self.is_free:
             return CREATE_RUN(client, *arguments, **options)
         self.given_up.append(lambda: CREATE_RUN(client, *arguments, **options))
-        raise MlflowException("API request failed: read timed out")
+        raise MlflowException("API request failed: read timed out") from TimeoutError("timed out")
 
     def execute(self, index: int) -> str:
         return str(self.given_up[index]().info.run_id)
