@@ -14,7 +14,7 @@ from service.mirror.backoff import Backoff
 from service.mirror.batches import MAX_EVENTS, Batch, load_batch
 from service.mirror.connection import TrackingConnection
 from service.mirror.known_results import KnownResults
-from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable, MlflowUnreachable
 from service.mirror.new_runs import NewRun, experiment_run, trial_run
 from service.mirror.projection import Projection, project
 from service.mirror.run_update import RunUpdate
@@ -99,7 +99,7 @@ class Mirroring:
                 count += self._try(experiment_id)
             except MlflowUnavailable as error:
                 if not count:
-                    self._store_unavailable(experiment_id, str(error))
+                    self._store_unavailable(experiment_id, error)
                     raise
                 self._interrupt(experiment_id, error)
                 break
@@ -301,11 +301,17 @@ class Mirroring:
             if run_id is not None:
                 self._unanswered.stored(one.new, run_id)
 
-    def _store_unavailable(self, experiment_id: str, error: str) -> None:
-        """Store the error with all experiments that wait. The one that it was found at is the last of the next pass."""
+    def _store_unavailable(self, experiment_id: str, error: MlflowUnavailable) -> None:
+        """Store an outage with all experiments that wait, and another error with the one at which it was found.
+
+        That one is the last of the next pass.
+        """
+        if not isinstance(error, MlflowUnreachable):
+            self._store_error(experiment_id, str(error))
+            return
         with self._database.write() as session:
             behind = [one for one in mirrors.experiments_behind(session) if not self._backoff.is_resting(one)]
-            mirrors.fail_all(session, sorted(behind, key=lambda one: one == experiment_id), error)
+            mirrors.fail_all(session, sorted(behind, key=lambda one: one == experiment_id), str(error))
 
     def _store_error(self, experiment_id: str, error: str) -> None:
         with self._database.write() as session:

@@ -2,7 +2,11 @@
 
 
 class MlflowUnavailable(Exception):
-    """MLflow does not answer, or answers with a server error: no experiment can be mirrored now."""
+    """MLflow does not answer, or answers with a server error: another call may still succeed."""
+
+
+class MlflowUnreachable(MlflowUnavailable):
+    """There is no server at MLflow's address: no experiment can be mirrored now."""
 
 
 class MlflowRefused(Exception):

@@ -8,6 +8,7 @@ from functools import partial
 from time import monotonic, sleep
 from typing import ParamSpec, TypeVar
 
+import requests
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
@@ -66,7 +67,7 @@ def is_refusal(error: MlflowException) -> bool:
 def _is_worth_repeating(error: MlflowException) -> bool:
     if is_refusal(error):  # another creation of the same name has been executed after all
         return bool(error.error_code == _EXISTS)
-    return not (isinstance(error, CallTookTooLong) or _is_away(error) or _status(error) == TOO_MANY_REQUESTS)
+    return not (isinstance(error, CallTookTooLong) or is_away(error) or _status(error) == TOO_MANY_REQUESTS)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -92,8 +93,9 @@ def _has_timed_out(error: MlflowException) -> bool:
     return _status(error) == GATEWAY_TIMEOUT or any(isinstance(cause, TimeoutError) for cause in causes(error))
 
 
-def _is_away(error: MlflowException) -> bool:
-    away = (ConnectionRefusedError, socket.gaierror)
+def is_away(error: MlflowException) -> bool:
+    """Whether no server was found, so that MLflow has not got the call."""
+    away = (ConnectionRefusedError, socket.gaierror, requests.ConnectTimeout)
     return any(
         isinstance(cause, away) or (isinstance(cause, OSError) and cause.errno in _UNREACHABLE)
         for cause in causes(error)

@@ -26,7 +26,13 @@ from service.mirror.found_runs import (
     run_key,
     written_to_first,
 )
-from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowRunGone, MlflowUnavailable
+from service.mirror.mlflow_errors import (
+    MlflowRefused,
+    MlflowRunDeleted,
+    MlflowRunGone,
+    MlflowUnavailable,
+    MlflowUnreachable,
+)
 from service.mirror.mlflow_limits import (
     EXPERIMENT_NAME_LENGTH,
     FEWEST_METRICS_PER_CALL,
@@ -38,7 +44,7 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.repeated_calls import CallTookTooLong, causes, find_or_create, is_refusal, repeated
+from service.mirror.repeated_calls import CallTookTooLong, causes, find_or_create, is_away, is_refusal, repeated
 from service.mirror.run_update import RunUpdate
 from service.settings import without_credentials
 from service.store.tables import ExperimentRow
@@ -290,7 +296,7 @@ class TrackingClient:
             error.args = (message,)  # in tracebacks
             if is_refusal(error):
                 raise MlflowRefused(f"MLflow refused: {message}") from error
-            raise MlflowUnavailable(_why_unavailable(without_credentials(self.uri), message, error)) from error
+            raise _unavailable(without_credentials(self.uri), message, error) from error
 
 
 def _excerpt(message: str) -> str:
@@ -298,13 +304,16 @@ def _excerpt(message: str) -> str:
     return text(" ".join(without_credentials(message[:_READ_LENGTH]).split()), _MESSAGE_LENGTH)
 
 
-def _why_unavailable(uri: str, message: str, error: MlflowException) -> str:
-    """One line. MLflow's own message about a server that is not there has five, full of objects of its libraries."""
+def _unavailable(uri: str, message: str, error: MlflowException) -> MlflowUnavailable:
+    """With one line. MLflow's own message about a server that is not there has five, full of its libraries' objects."""
     reasons = (cause.strerror for cause in causes(error) if isinstance(cause, OSError))
     reason = next((one for one in reasons if isinstance(one, str) and one), None)  # of requests, it may be any object
+    if is_away(error):
+        why = reason or "no connection in time"
+        return MlflowUnreachable(f"MLflow is not reachable at {uri}: {why.lower()}; the mirror goes on when it is")
     if reason is None:
-        return f"MLflow at {uri} cannot be used: {message}"
-    return f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does"
+        return MlflowUnavailable(f"MLflow at {uri} cannot be used: {message}")
+    return MlflowUnavailable(f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does")
 
 
 def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

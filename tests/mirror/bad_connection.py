@@ -70,6 +70,11 @@ def no_route() -> Exception:
     return caused_by(OSError(errno.EHOSTUNREACH, "No route to host"))
 
 
+def no_connection_in_time() -> Exception:
+    """As from behind a firewall that drops packets."""
+    return requests.ConnectTimeout("timed out")
+
+
 def caused_by(cause: Exception) -> Exception:
     error = requests.ConnectionError("Max retries exceeded")
     error.__cause__ = cause

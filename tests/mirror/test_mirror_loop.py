@@ -11,7 +11,7 @@ import pytest
 import requests
 from sqlalchemy import delete
 
-from service.mirror.mlflow_errors import MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowUnavailable, MlflowUnreachable
 from service.mirror.tracking_client import TrackingClient
 from service.stack.ports import free_port
 from service.store.mirrors import advance, lag
@@ -312,7 +312,8 @@ def test_the_mirror_catches_up_after_mlflow_was_unavailable(
     try:
         history.completed_trial(1, 0.6)
         with pytest.raises(
-            MlflowUnavailable, match=r"does not answer at .*: connection refused; the mirror goes on when it does$"
+            MlflowUnreachable,
+            match=r"MLflow is not reachable at .*: connection refused; the mirror goes on when it is$",
         ):
             mirror.loop.run_once()
         with database.read() as session:
