@@ -51,7 +51,7 @@ class Charting:
         self._refresh = timedelta(seconds=refresh)
         self._stopping = stopping
         self._backoff = Backoff(clock)
-        self._connection = TrackingConnection(tracking_uri)
+        self._connection = TrackingConnection(tracking_uri, clock)
 
     def run_once(self) -> int:
         """Render the charts of one experiment that is due; return 0 when none is."""

@@ -58,7 +58,7 @@ class Mirroring:
         self._backoff = Backoff(clock)
         self._deleted_runs = Backoff(clock)
         self._batch_sizes = AdaptiveSizes(MAX_EVENTS)
-        self._connection = TrackingConnection(tracking_uri)
+        self._connection = TrackingConnection(tracking_uri, clock)
         self._unanswered = UnansweredCreations(clock)
         self._unsettled = UnsettledBatches(database)
         self._rewound: set[str] = set()
@@ -70,9 +70,9 @@ class Mirroring:
     def run_once(self) -> int:
         """Mirror one batch of each experiment with new events; return the number of events.
 
-        Raises MlflowUnavailable when MLflow fails before it has taken a batch. An MlflowRefused concerns one
-        experiment, and is stored with it. So is any other error; as long as experiments fail with one, this raises
-        MirrorFailed after mirroring others.
+        Raises MlflowUnavailable when MLflow fails before it has taken a batch, or has asked for a pause. An
+        MlflowRefused concerns one experiment, and is stored with it. So is any other error; as long as experiments fail
+        with one, this raises MirrorFailed after mirroring others.
         """
         self.is_behind = False
         self._rewound = self._unsettled.rewind_passed()
@@ -86,6 +86,7 @@ class Mirroring:
         return count
 
     def _mirror_all(self) -> int:
+        self._connection.pause.check()
         self._forget_without_ids()
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)

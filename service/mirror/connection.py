@@ -1,7 +1,10 @@
 """The connection to the tracking server, made at the first write."""
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from service.mirror.requested_pause import RequestedPause
 from service.runtime import garbage_collection
 
 if TYPE_CHECKING:
@@ -11,8 +14,9 @@ if TYPE_CHECKING:
 class TrackingConnection:
     """Creates the client lazily, because importing MLflow takes seconds."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._uri = uri
+        self.pause = RequestedPause(clock)
         self._client: TrackingClient | None = None
 
     @property
@@ -21,5 +25,5 @@ class TrackingConnection:
             with garbage_collection.frozen_afterwards():
                 from service.mirror.tracking_client import TrackingClient  # noqa: PLC0415
 
-            self._client = TrackingClient(self._uri)
+            self._client = TrackingClient(self._uri, self.pause)
         return self._client

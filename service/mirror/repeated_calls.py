@@ -12,9 +12,13 @@ import requests
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
+from service.mirror.retry_after import noted_retry_after
+
 ATTEMPTS = 6
 FIRST_PAUSE_SECONDS = 0.05
 """Before the second attempt; twice as long before each further one."""
+LONGEST_PAUSE_SECONDS = 1.0
+"""A longer one that MLflow asks for is not waited for within a call."""
 SLOW_SECONDS = 1.0
 SERVER_ERROR, TOO_MANY_REQUESTS, GATEWAY_TIMEOUT = 500, 429, 504
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
@@ -33,8 +37,8 @@ class CallTookTooLong(MlflowException):  # type: ignore[misc] # MLflow's types a
 def repeated(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
     """Call up to ATTEMPTS times until MLflow does not fail. The call must be idempotent.
 
-    A call that MLflow refuses is not repeated, nor one that fails because MLflow is away or asks for fewer calls. Nor
-    is one that takes too long; it raises CallTookTooLong.
+    A call that MLflow refuses is not repeated, nor one that fails because MLflow is away or asks for fewer calls,
+    unless it asks for a short pause. Nor is one that takes too long; it raises CallTookTooLong.
     """
     result, _ = find_or_create(lambda: None, partial(call, *args, **kwargs))
     return result
@@ -55,7 +59,8 @@ def find_or_create(find: Callable[[], Result | None], create: Callable[[], Resul
         except MlflowException as error:
             if repetition == ATTEMPTS - 1 or not _is_worth_repeating(error):
                 raise
-        sleep(FIRST_PAUSE_SECONDS * 2**repetition)
+            pause = max(FIRST_PAUSE_SECONDS * 2**repetition, retry_after(error) or 0.0)
+        sleep(pause)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -67,7 +72,15 @@ def is_refusal(error: MlflowException) -> bool:
 def _is_worth_repeating(error: MlflowException) -> bool:
     if is_refusal(error):  # another creation of the same name has been executed after all
         return bool(error.error_code == _EXISTS)
+    asked = retry_after(error)
+    if asked is not None:
+        return asked <= LONGEST_PAUSE_SECONDS
     return not (isinstance(error, CallTookTooLong) or is_away(error) or _status(error) == TOO_MANY_REQUESTS)
+
+
+def retry_after(error: MlflowException) -> float | None:
+    """The pause in seconds that an answer of 429 or 503 asks for; None if there is none."""
+    return next((one for one in map(noted_retry_after, causes(error)) if one is not None), None)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

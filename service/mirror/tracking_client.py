@@ -44,7 +44,17 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.repeated_calls import CallTookTooLong, causes, find_or_create, is_away, is_refusal, repeated
+from service.mirror.repeated_calls import (
+    CallTookTooLong,
+    causes,
+    find_or_create,
+    is_away,
+    is_refusal,
+    repeated,
+    retry_after,
+)
+from service.mirror.requested_pause import RequestedPause
+from service.mirror.retry_after import note_retry_after
 from service.mirror.run_update import RunUpdate
 from service.settings import without_credentials
 from service.store.tables import ExperimentRow
@@ -94,10 +104,12 @@ class TrackingClient:
     Every method raises MlflowUnavailable or MlflowRefused.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, pause: RequestedPause | None = None) -> None:
         for name, value in _CLIENT_SETTINGS.items():
             os.environ.setdefault(name, value)
+        note_retry_after()
         self.uri = uri
+        self._pause = pause or RequestedPause()
         self._client = MlflowClient(tracking_uri=uri)
         self._metrics_per_call = AdaptiveSize(
             METRICS_PER_CALL, least=FEWEST_METRICS_PER_CALL, successes_to_grow=WRITES_BEFORE_LARGER_CALLS
@@ -289,6 +301,7 @@ class TrackingClient:
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
+        self._pause.check()
         try:
             yield
         except MlflowException as error:
@@ -296,6 +309,9 @@ class TrackingClient:
             error.args = (message,)  # in tracebacks
             if is_refusal(error):
                 raise MlflowRefused(f"MLflow refused: {message}") from error
+            asked = retry_after(error)
+            if asked is not None:
+                self._pause.begin(asked)
             raise _unavailable(without_credentials(self.uri), message, error) from error
 
 
@@ -311,6 +327,9 @@ def _unavailable(uri: str, message: str, error: MlflowException) -> MlflowUnavai
     if is_away(error):
         why = reason or "no connection in time"
         return MlflowUnreachable(f"MLflow is not reachable at {uri}: {why.lower()}; the mirror goes on when it is")
+    asked = retry_after(error)
+    if asked:
+        return MlflowUnavailable(f"MLflow at {uri} asks for a pause of {asked:.0f} s (Retry-After)")
     if reason is None:
         return MlflowUnavailable(f"MLflow at {uri} cannot be used: {message}")
     return MlflowUnavailable(f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does")

@@ -3,7 +3,10 @@
 import errno
 import random
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import requests
@@ -73,6 +76,30 @@ def no_route() -> Exception:
 def no_connection_in_time() -> Exception:
     """As from behind a firewall that drops packets."""
     return requests.ConnectTimeout("timed out")
+
+
+@contextmanager
+def answering(status: int, calls: list[str], retry_after: str | None = None) -> Iterator[str]:
+    """A server that answers each call with the status; yields its address."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            calls.append(self.path.partition(API)[2].partition("?")[0])
+            self.send_response(status)
+            if retry_after is not None:
+                self.send_header("Retry-After", retry_after)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Be quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 def caused_by(cause: Exception) -> Exception:

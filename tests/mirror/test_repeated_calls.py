@@ -1,16 +1,22 @@
 """Which calls of MLflow are repeated after a failure, and when."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.mirror.tracking_client import TrackingClient
-from tests.mirror.bad_connection import API, BadConnection, at, no_route, refused, server_error, timeout, unknown_name
+from tests.mirror.bad_connection import (
+    BadConnection,
+    answering,
+    at,
+    no_route,
+    refused,
+    server_error,
+    timeout,
+    unknown_name,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -47,29 +53,6 @@ def test_a_call_that_fails_after_seconds_is_not_repeated(
     with pytest.raises(MlflowUnavailable):
         mirror.loop.run_once()
     assert connection.calls.count("runs/log-batch") == 1
-
-
-@contextmanager
-def answering(status: int, calls: list[str]) -> Iterator[str]:
-    """A server that answers each call with the status; yields its address."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            calls.append(self.path.partition(API)[2].partition("?")[0])
-            self.send_response(status)
-            self.send_header("Retry-After", "30")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Be quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
 
 
 @pytest.mark.parametrize(("status", "expected"), [(429, 1), (503, 6), (504, 1)])
