@@ -8,10 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from service.mirror.backoff import Backoff
+from service.mirror.backoff import MIN_SECONDS, Backoff
 from service.mirror.charts.data_loader import chart_data, load_chart_rows
 from service.mirror.charts.process import render_charts
 from service.mirror.connection import TrackingConnection
+from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
 from service.runtime.caches.experiment_caches import spec_of
 from service.store import charts
 from service.store.mirrors import try_charts_lock
@@ -22,6 +23,9 @@ from trainer.process_log.context import log_context
 ARTIFACT_FOLDER = "pictures"
 FOLDER_PREFIX = "paceline-pictures-"
 """Of the folder that the charts are rendered into."""
+REFUSED_REST_SECONDS = 600.0
+"""Drawing costs seconds of CPU time, and what MLflow refuses now it will refuse in a minute, too."""
+SEE_LOG = "the service's log says more"
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +33,8 @@ log = logging.getLogger(__name__)
 class Charting:
     """Renders an experiment's charts after trials have ended, at most every `refresh` seconds, and when it ends.
 
-    Charts that fail are tried again later, and logged once. After a crash the charts are rendered
-    again; they replace the artifacts with the same names.
+    Charts that fail are tried again later, and logged once. Their error is shown with the experiment. After a crash the
+    charts are rendered again; they replace the artifacts with the same names.
     """
 
     name = "charting"
@@ -73,12 +77,22 @@ class Charting:
     def _try_to_update(self, experiment_id: str) -> bool:
         try:
             self._update_charts(experiment_id)
+        except (MlflowRefused, MlflowUnavailable) as error:
+            self._note_failure(experiment_id, error, str(error))
         except Exception as error:  # noqa: BLE001 - failing charts must not stop the loop
-            if self._backoff.failed(experiment_id):
-                log.warning("the charts of experiment %s failed: %s: %s", experiment_id, type(error).__name__, error)
-            return False
-        self._backoff.succeeded(experiment_id)
-        return True
+            self._note_failure(experiment_id, error, f"the pictures failed with {type(error).__name__}; {SEE_LOG}")
+        else:
+            self._backoff.succeeded(experiment_id)
+            return True
+        return False
+
+    def _note_failure(self, experiment_id: str, error: Exception, shown: str) -> None:
+        """Log the first one. The stored text of an unexpected error has no message, which could show secrets."""
+        at_least = REFUSED_REST_SECONDS if isinstance(error, MlflowRefused) else MIN_SECONDS
+        if self._backoff.failed(experiment_id, at_least):
+            log.warning("the charts of experiment %s failed: %s: %s", experiment_id, type(error).__name__, error)
+        with self._database.write() as session:
+            charts.note_failed(session, experiment_id, shown)
 
     def _update_charts(self, experiment_id: str) -> None:
         with self._database.read() as session:

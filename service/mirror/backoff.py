@@ -20,10 +20,10 @@ class Backoff:
         self._clock = clock
         self._rests: dict[str, _Rest] = {}
 
-    def failed(self, key: str) -> bool:
-        """Return whether this is the key's first failure since its last success."""
+    def failed(self, key: str, at_least: float = MIN_SECONDS) -> bool:
+        """Return whether this is the key's first failure since its last success. It rests for `at_least` seconds."""
         before = self._rests.get(key)
-        seconds = min(MAX_SECONDS, before.seconds * 2) if before else MIN_SECONDS
+        seconds = max(at_least, min(MAX_SECONDS, before.seconds * 2) if before else MIN_SECONDS)
         self._rests[key] = _Rest(self._clock() + seconds, seconds)
         return before is None
 

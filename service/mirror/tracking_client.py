@@ -16,6 +16,7 @@ from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
+from search.numbers_in_messages import counted
 from service.mirror.adaptive_size import AdaptiveSize
 from service.mirror.found_runs import (
     fitting,
@@ -44,6 +45,7 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
+from service.mirror.refused_uploads import why_refused
 from service.mirror.repeated_calls import (
     CallTookTooLong,
     causes,
@@ -193,12 +195,21 @@ class TrackingClient:
             raise self._foreign_answer()
 
     def put_files(self, run_id: str, directory: Path, folder: str) -> None:
-        """Upload all files of the directory as artifacts of the run, replacing those with the same names."""
-        files = sorted(path for path in directory.rglob("*") if path.is_file())
-        with self._translated_errors():
-            for file in files:
-                below = PurePosixPath(folder, *file.parent.relative_to(directory).parts)
-                repeated(self._client.log_artifact, run_id, str(file), str(below))
+        """Upload all files of the directory as artifacts of the run, replacing those with the same names.
+
+        Those that are refused are named in a MlflowRefused, after the others.
+        """
+        refusals: list[str] = []
+        for file in sorted(path for path in directory.rglob("*") if path.is_file()):
+            below = PurePosixPath(folder, *file.parent.relative_to(directory).parts)
+            try:
+                with self._translated_errors():
+                    repeated(self._client.log_artifact, run_id, str(file), str(below))
+            except OSError as error:
+                refusals.append(without_credentials(f"{below / file.name} {why_refused(file.stat().st_size, error)}"))
+        if refusals:
+            others = f"; {counted(len(refusals) - 1, 'other file')} refused, too" if len(refusals) > 1 else ""
+            raise MlflowRefused(f"{refusals[0]}{others}")
 
     def _write(self, run_id: str, update: RunUpdate) -> None:
         with self._translated_errors():

@@ -41,7 +41,14 @@ def note_drawn(session: Session, experiment_id: str, event: int) -> None:
     """Record that the charts in MLflow show all events up to `event`."""
     mirror = session.get(MirrorRow, experiment_id)
     if mirror is not None:
-        mirror.pictured_event, mirror.pictured_at = event, database_now(session)
+        mirror.pictured_event, mirror.pictured_at, mirror.pictures_error = event, database_now(session), None
+
+
+def note_failed(session: Session, experiment_id: str, error: str) -> None:
+    """Record why the charts in MLflow are missing or old, until they are drawn."""
+    mirror = session.get(MirrorRow, experiment_id)
+    if mirror is not None:
+        mirror.pictures_error = error
 
 
 def shown_trials(session: Session, experiment_id: str, others: ColumnElement[bool]) -> list[TrialMeasurements]:

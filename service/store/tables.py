@@ -476,6 +476,7 @@ class MirrorRow(Base):
     updated_at: Mapped[datetime]
     pictured_event: Mapped[Int64] = mapped_column(default=0, server_default="0")
     pictured_at: Mapped[datetime | None]
+    pictures_error: Mapped[str | None]
 
 
 class MirrorRunRow(Base):

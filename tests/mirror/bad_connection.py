@@ -22,12 +22,13 @@ class Call(NamedTuple):
 class BadConnection:
     """`failure` is given each call, and returns what the client gets instead of MLflow's answer.
 
-    `lost_answer` does so after MLflow has executed the call.
+    `lost_answer` does so after MLflow has executed the call. `foreign_answer` returns what a proxy answers, if it does.
     """
 
     def __init__(self) -> None:
         self.failure: Callable[[Call], Exception | None] = lambda _: None
         self.lost_answer: Callable[[Call], Exception | None] = lambda _: None
+        self.foreign_answer: Callable[[Call], requests.Response | None] = lambda _: None
         self.calls: list[str] = []
 
     def send(self, call: Callable[[], requests.Response], url: str, options: dict[str, Any]) -> requests.Response:
@@ -37,6 +38,9 @@ class BadConnection:
         self.calls.append(path)
         described = Call(path, options.get("json") or options.get("params") or {})
         _raise(self.failure(described))
+        if (foreign := self.foreign_answer(described)) is not None:
+            foreign.url = url
+            return foreign
         answer = call()
         _raise(self.lost_answer(described))
         return answer
@@ -54,6 +58,12 @@ def server_error(status: int = 503) -> Exception:
 
 def gateway_timeout() -> Exception:
     return server_error(504)
+
+
+def answer(status: int, reason: str, body: str) -> requests.Response:
+    response = requests.Response()
+    response.status_code, response.reason, response._content, response.encoding = status, reason, body.encode(), "utf-8"
+    return response
 
 
 def timeout() -> Exception:

@@ -113,7 +113,7 @@ class ExperimentView(View):
     mlflow_url: str | None
     """its page in MLflow"""
     mlflow_error: str | None
-    """why it is not mirrored to MLflow"""
+    """why it is not mirrored to MLflow, or why its pictures are not there"""
     priority: int
     """experiments with a higher one get free resources first"""
     tags: dict[str, Any]
@@ -171,7 +171,7 @@ def experiment_views(context: Context, session: Session, rows: Sequence[Experime
             best=best.get(row.id),
             checkpoint_bytes=row.checkpoint_bytes,
             mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui) if mirror else None,
-            mlflow_error=mirror.error if mirror else None,
+            mlflow_error=mirror.error or mirror.pictures_error if mirror else None,
             priority=row.priority,
             tags=row.tags,
             spec=row.spec,

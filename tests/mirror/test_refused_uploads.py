@@ -1,0 +1,148 @@
+"""MLflow, or a proxy before it, refuses pictures: users see which, why and what to do. All else is mirrored."""
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from service.background.charting import Charting
+from service.mirror.new_runs import EXPERIMENT_TAG
+from service.settings import Settings
+from service.store.sql.database import Database
+from service.store.tables import MirrorRow, TrialRow
+from tests.conftest import running
+from tests.mirror.bad_connection import BadConnection, Call, answer
+from tests.mirror.conftest import START
+
+pytestmark = pytest.mark.slow
+PAGE = "<html><head><title>413 Request Entity Too Large</title></head></html>"
+TOO_LARGE = (
+    "pictures/large.png (2000 bytes) was refused with 413 Request Entity Too Large; "
+    "raise the proxy's limit for bodies, which is client_max_body_size in nginx"
+)
+
+
+class Pictures:
+    """The loop that uploads two pictures of an experiment, and its clock, which the test moves."""
+
+    def __init__(self, database: Database, address: str, history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.drawn, self.passed = 0, [0.0]
+        self._database, self._history = database, history
+        self.loop = Charting(database, address, refresh=0, stopping=threading.Event(), clock=lambda: sum(self.passed))
+        monkeypatch.setattr("service.background.charting.render_charts", self._draw)
+
+    def _draw(self, _data: Any, directory: Path, _stopping: threading.Event) -> bool:
+        self.drawn += 1
+        for name, size in (("large.png", 2000), ("small.png", 10)):
+            (directory / name).write_bytes(b"x" * size)
+        return True
+
+    @property
+    def error(self) -> str | None:
+        with self._database.read() as session:
+            return session.get_one(MirrorRow, self._history.experiment_id).pictures_error
+
+
+@pytest.fixture
+def history(mirror: Any, begin_experiment: Callable[..., Any], database: Database) -> Any:
+    history = begin_experiment(early_stopping={"rule": "none"})
+    end_a_trial(history, database)
+    mirror.catch_up()
+    return history
+
+
+def end_a_trial(history: Any, database: Database) -> None:
+    trial = history.completed_trial(0, 0.5)
+    with database.write() as session:
+        row = session.get_one(TrialRow, trial)
+        row.value, row.changed_at_event = 0.5, 4
+
+
+@pytest.fixture
+def pictures(mirror: Any, history: Any, database: Database, monkeypatch: pytest.MonkeyPatch) -> Pictures:
+    return Pictures(database, mirror.client.tracking_uri, history, monkeypatch)
+
+
+def refusing(name: str, *facts: Any) -> Callable[[Call], requests.Response | None]:
+    return lambda call: answer(*facts) if call.path.endswith(name) else None
+
+
+def test_a_picture_that_is_too_large_for_a_proxy_is_named_and_the_others_are_uploaded(
+    mirror: Any, history: Any, pictures: Pictures, connection: BadConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection.foreign_answer = refusing("large.png", 413, "Request Entity Too Large", PAGE)
+    assert pictures.loop.run_once() == 0
+    assert pictures.error == TOO_LARGE
+    run_id = mirror.runs(history.name)[history.name].info.run_id
+    assert [one.path for one in mirror.client.list_artifacts(run_id, "pictures")] == ["pictures/small.png"]
+    assert [TOO_LARGE in message for message in caplog.messages] == [True]
+
+
+def test_refused_pictures_are_tried_again_after_ten_minutes(pictures: Pictures, connection: BadConnection) -> None:
+    """Drawing costs seconds of CPU time. Once they are uploaded, there is no error."""
+    connection.foreign_answer = refusing("large.png", 413, "Request Entity Too Large", PAGE)
+    pictures.loop.run_once()
+    pictures.passed.append(599)
+    pictures.loop.run_once()
+    assert pictures.drawn == 1
+    connection.foreign_answer = lambda _: None
+    pictures.passed.append(1)
+
+    assert pictures.loop.run_once() == 1
+
+    assert (pictures.drawn, pictures.error) == (2, None)
+
+
+def test_a_refused_picture_does_not_stop_the_mirror(
+    mirror: Any, history: Any, pictures: Pictures, connection: BadConnection
+) -> None:
+    connection.foreign_answer = refusing(".png", 403, "Forbidden", '{"message": "read only"}')
+    pictures.loop.run_once()
+    history.completed_trial(1, 0.6)
+
+    mirror.catch_up()
+
+    assert mirror.runs(history.name)["trial 01"].info.status == "FINISHED"
+    assert pictures.error == (
+        'pictures/large.png (2000 bytes) was refused with 403 Forbidden ({"message": "read only"}); '
+        "allow the service to write artifacts; 1 other file refused, too"
+    )
+
+
+def test_an_artifact_store_that_the_service_cannot_write_to_is_an_error_with_advice(
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Clients of an MLflow without --serve-artifacts write the files themselves."""
+    history = begin_experiment(early_stopping={"rule": "none"})
+    (tmp_path / "no-folder").touch()
+    mirror.client.create_experiment(
+        history.name, f"file://{tmp_path}/no-folder/artifacts", {EXPERIMENT_TAG: history.experiment_id}
+    )
+    end_a_trial(history, database)
+    mirror.catch_up()
+    pictures = Pictures(database, mirror.client.tracking_uri, history, monkeypatch)
+    pictures.loop.run_once()
+    assert re.fullmatch(
+        r"pictures/large\.png \(2000 bytes\) cannot be written: .*Not a directory: .*no-folder.*; "
+        r"start MLflow with --serve-artifacts, or let the service write there; 1 other file refused, too",
+        str(pictures.error),
+    )
+
+
+def test_an_experiment_shows_why_its_pictures_are_missing(settings: Settings) -> None:
+    with running(settings) as api:
+        experiment = api.create()
+        database = Database(str(settings.database_url))
+        with database.write() as session:
+            row = MirrorRow(experiment_id=experiment["id"], cursor=0, updated_at=START, pictures_error=TOO_LARGE)
+            session.add(row)
+        database.close()
+        assert api.get(f"/v1/experiments/{experiment['name']}")["mlflow_error"] == TOO_LARGE
