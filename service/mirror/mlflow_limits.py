@@ -10,6 +10,8 @@ from typing import Any
 from search.reported_numbers import finite_number
 
 NAME_LENGTH = 250
+RUN_NAME_LENGTH = 250
+"""MLflow does not check it: its database refuses a longer one, if that is PostgreSQL or MySQL."""
 EXPERIMENT_NAME_LENGTH = 500
 PARAM_LENGTH = 6000
 TAG_LENGTH = 8000

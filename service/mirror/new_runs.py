@@ -59,7 +59,8 @@ def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
 
 def parent_run_name(experiment: ExperimentRow) -> str:
     """A user's tag `mlflow.runName` names the run: MLflow refuses a run whose name is not that of the tag."""
-    return mlflow_limits.text((experiment.spec.get("tags") or {}).get(RUN_NAME_TAG) or experiment.name)
+    name = (experiment.spec.get("tags") or {}).get(RUN_NAME_TAG) or experiment.name
+    return mlflow_limits.text(name, mlflow_limits.RUN_NAME_LENGTH)
 
 
 def experiment_run(experiment: ExperimentRow) -> NewRun:

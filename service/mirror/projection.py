@@ -160,8 +160,10 @@ def _apply_change(parent: RunUpdate, experiment: ExperimentRow, data: Mapping[st
     parent.set_tags(spec=descriptions.spec_yaml(experiment), **{f"changed.{field}": change})
     name = field.removeprefix("tags.")
     if field.startswith("tags.") and name not in experiment_run(experiment).fixed_tags:
-        without = parent_run_name(experiment) if name == RUN_NAME_TAG else ""
-        parent.tags |= mlflow_limits.texts({name: after or without})
+        if name == RUN_NAME_TAG:
+            parent.tags[name] = mlflow_limits.text(after or parent_run_name(experiment), mlflow_limits.RUN_NAME_LENGTH)
+        else:
+            parent.tags |= mlflow_limits.texts({name: after or ""})
 
 
 def _best_after(before: BestSoFar, experiment: ExperimentRow, end: EventRow) -> BestSoFar:

@@ -40,6 +40,19 @@ def test_a_run_whose_name_is_taken_back_has_the_experiments_name(
         assert set(mirror.runs(history.name)) == {after or history.name}
 
 
+def test_a_long_name_for_the_run_is_cut(mirror: Any, begin_experiment: Callable[..., Any], database: Database) -> None:
+    """The column of MLflow's database has 250 characters: PostgreSQL refuses more."""
+    history = begin_experiment(tags={"mlflow.runName": "a" * 300})
+    mirror.catch_up()
+    assert set(mirror.runs(history.name)) == {"a" * 249 + "…"}
+    change_spec(database, history, tags={"mlflow.runName": "b" * 300})
+    history.append(CHANGED, {"field": "tags.mlflow.runName", "before": "a" * 300, "after": "b" * 300})
+
+    mirror.catch_up()
+
+    assert set(mirror.runs(history.name)) == {"b" * 249 + "…"}
+
+
 def test_a_limit_that_changes_before_the_parent_run_is_known_does_not_stop_the_mirror(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
