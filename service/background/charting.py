@@ -12,7 +12,7 @@ from service.mirror.backoff import MIN_SECONDS, Backoff
 from service.mirror.charts.data_loader import chart_data, load_chart_rows
 from service.mirror.charts.process import render_charts
 from service.mirror.connection import TrackingConnection
-from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
 from service.runtime.caches.experiment_caches import spec_of
 from service.store import charts
 from service.store.mirrors import try_charts_lock
@@ -88,7 +88,7 @@ class Charting:
 
     def _note_failure(self, experiment_id: str, error: Exception, shown: str) -> None:
         """Log the first one. The stored text of an unexpected error has no message, which could show secrets."""
-        at_least = REFUSED_REST_SECONDS if isinstance(error, MlflowRefused) else MIN_SECONDS
+        at_least = REFUSED_REST_SECONDS if isinstance(error, MlflowRefusedFiles) else MIN_SECONDS
         if self._backoff.failed(experiment_id, at_least):
             log.warning("the charts of experiment %s failed: %s: %s", experiment_id, type(error).__name__, error)
         with self._database.write() as session:

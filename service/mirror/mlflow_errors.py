@@ -19,3 +19,7 @@ class MlflowRunDeleted(MlflowRefused):
 
 class MlflowRunGone(MlflowRunDeleted):
     """MLflow has no such run: it has removed it, or another server is at its address."""
+
+
+class MlflowRefusedFiles(MlflowRefused):
+    """Some artifacts were refused, by MLflow or a proxy before it, as they will be for a while."""

@@ -29,6 +29,7 @@ from service.mirror.found_runs import (
 )
 from service.mirror.mlflow_errors import (
     MlflowRefused,
+    MlflowRefusedFiles,
     MlflowRunDeleted,
     MlflowRunGone,
     MlflowUnavailable,
@@ -197,7 +198,7 @@ class TrackingClient:
     def put_files(self, run_id: str, directory: Path, folder: str) -> None:
         """Upload all files of the directory as artifacts of the run, replacing those with the same names.
 
-        Those that are refused are named in a MlflowRefused, after the others.
+        Raises MlflowRefusedFiles after the others, if some are refused.
         """
         refusals: list[str] = []
         for file in sorted(path for path in directory.rglob("*") if path.is_file()):
@@ -209,7 +210,7 @@ class TrackingClient:
                 refusals.append(without_credentials(f"{below / file.name} {why_refused(file.stat().st_size, error)}"))
         if refusals:
             others = f"; {counted(len(refusals) - 1, 'other file')} refused, too" if len(refusals) > 1 else ""
-            raise MlflowRefused(f"{refusals[0]}{others}")
+            raise MlflowRefusedFiles(f"{refusals[0]}{others}")
 
     def _write(self, run_id: str, update: RunUpdate) -> None:
         with self._translated_errors():
