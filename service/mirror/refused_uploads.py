@@ -5,12 +5,13 @@ import requests
 from service.mirror.mlflow_limits import text
 
 _MESSAGE_LENGTH = 200
+LARGER_BODIES = "raise the proxy's limit for bodies, which is client_max_body_size in nginx"
 _ADVICE = {
     401: "check the user and password of MLflow for the service",
     403: "allow the service to write artifacts",
     404: "start MLflow with --serve-artifacts, and let the proxy pass /api/2.0/mlflow-artifacts",
     405: "let the proxy pass PUT to /api/2.0/mlflow-artifacts",
-    413: "raise the proxy's limit for bodies, which is client_max_body_size in nginx",
+    413: LARGER_BODIES,
 }
 _LOCAL_ADVICE = "start MLflow with --serve-artifacts, or let the service write there"
 

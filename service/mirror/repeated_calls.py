@@ -20,11 +20,14 @@ FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 1.0
 """A longer one that MLflow asks for is not waited for within a call."""
 SLOW_SECONDS = 1.0
-SERVER_ERROR, TOO_MANY_REQUESTS, GATEWAY_TIMEOUT = 500, 429, 504
+SERVER_ERROR, TOO_LARGE, TOO_MANY_REQUESTS, GATEWAY_TIMEOUT = 500, 413, 429, 504
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
 _EXISTS = ErrorCode.Name(RESOURCE_ALREADY_EXISTS)
-_STATUS = re.compile(r"too many (\d{3}) error responses")
-"""The text of urllib3's error after an answer with one of the statuses that MLflow's client could repeat."""
+_STATUS = re.compile(
+    r"too many (\d{3}) error responses|API request to endpoint \S+ failed with error code (\d{3}) .*", re.DOTALL
+)
+"""The text of urllib3's error after an answer with one of the statuses that MLflow's client could repeat, and that of
+MLflow's client after a page with another status."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -75,7 +78,8 @@ def _is_worth_repeating(error: MlflowException) -> bool:
     asked = retry_after(error)
     if asked is not None:
         return asked <= LONGEST_PAUSE_SECONDS
-    return not (isinstance(error, CallTookTooLong) or is_away(error) or _status(error) == TOO_MANY_REQUESTS)
+    is_hopeless = _status(error) in {TOO_LARGE, TOO_MANY_REQUESTS}
+    return not (is_hopeless or isinstance(error, CallTookTooLong) or is_away(error))
 
 
 def retry_after(error: MlflowException) -> float | None:
@@ -106,6 +110,11 @@ def _has_timed_out(error: MlflowException) -> bool:
     return _status(error) == GATEWAY_TIMEOUT or any(isinstance(cause, TimeoutError) for cause in causes(error))
 
 
+def is_too_large(error: MlflowException) -> bool:
+    """Whether a proxy before MLflow takes no body of this size."""
+    return _status(error) == TOO_LARGE
+
+
 def is_away(error: MlflowException) -> bool:
     """Whether no server was found, so that MLflow has not got the call."""
     away = (ConnectionRefusedError, socket.gaierror, requests.ConnectTimeout)
@@ -118,4 +127,4 @@ def is_away(error: MlflowException) -> bool:
 def _status(error: MlflowException) -> int | None:
     """The status of an answer that MLflow's client shows by an error's text alone."""
     found = (_STATUS.fullmatch(str(cause)) for cause in causes(error))
-    return next((int(match[1]) for match in found if match), None)
+    return next((int(match[1] or match[2]) for match in found if match), None)

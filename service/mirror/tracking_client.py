@@ -46,13 +46,14 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.refused_uploads import why_refused
+from service.mirror.refused_uploads import LARGER_BODIES, why_refused
 from service.mirror.repeated_calls import (
     CallTookTooLong,
     causes,
     find_or_create,
     is_away,
     is_refusal,
+    is_too_large,
     repeated,
     retry_after,
 )
@@ -232,13 +233,24 @@ class TrackingClient:
         )
         for some_metrics, some_params, some_tags in zip_longest(*pieces, fillvalue=()):
             try:
-                repeated(self._client.log_batch, run_id, metrics=some_metrics, params=some_params, tags=some_tags)
+                self._log_items(run_id, [*some_metrics, *some_params, *some_tags])
             except CallTookTooLong:
                 if len(some_metrics) > FEWEST_METRICS_PER_CALL:
                     self._metrics_per_call.failed(len(some_metrics))
                 raise
         if len(metrics) >= self._metrics_per_call.now:
             self._metrics_per_call.succeeded()
+
+    def _log_items(self, run_id: str, items: Sequence[Metric | Param | RunTag]) -> None:
+        """In one call, or in two if a proxy takes no body of this size, and so on."""
+        metrics, params, tags = ([one for one in items if isinstance(one, kind)] for kind in (Metric, Param, RunTag))
+        try:
+            repeated(self._client.log_batch, run_id, metrics=metrics, params=params, tags=tags)
+        except MlflowException as error:
+            if not is_too_large(error) or len(items) == 1:
+                raise
+            for some in _chunks(items, -(-len(items) // 2)):
+                self._log_items(run_id, some)
 
     def _check_not_deleted(self, run_id: str, refusal: MlflowRefused) -> None:
         """MLflow's refusal says it by the text alone."""
@@ -342,6 +354,8 @@ def _unavailable(uri: str, message: str, error: MlflowException) -> MlflowUnavai
     asked = retry_after(error)
     if asked:
         return MlflowUnavailable(f"MLflow at {uri} asks for a pause of {asked:.0f} s (Retry-After)")
+    if is_too_large(error):
+        return MlflowUnavailable(f"a proxy before MLflow at {uri} takes no body of this size (413): {LARGER_BODIES}")
     if reason is None:
         return MlflowUnavailable(f"MLflow at {uri} cannot be used: {message}")
     return MlflowUnavailable(f"MLflow does not answer at {uri}: {reason.lower()}; the mirror goes on when it does")
