@@ -75,11 +75,10 @@ def is_refusal(error: MlflowException) -> bool:
 def _is_worth_repeating(error: MlflowException) -> bool:
     if is_refusal(error):  # another creation of the same name has been executed after all
         return bool(error.error_code == _EXISTS)
+    if isinstance(error, CallTookTooLong) or is_away(error):
+        return False
     asked = retry_after(error)
-    if asked is not None:
-        return asked <= LONGEST_PAUSE_SECONDS
-    is_hopeless = _status(error) in {TOO_LARGE, TOO_MANY_REQUESTS}
-    return not (is_hopeless or isinstance(error, CallTookTooLong) or is_away(error))
+    return _status(error) not in {TOO_LARGE, TOO_MANY_REQUESTS} if asked is None else asked <= LONGEST_PAUSE_SECONDS
 
 
 def retry_after(error: MlflowException) -> float | None:

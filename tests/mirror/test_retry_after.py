@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from email.utils import formatdate
+from itertools import count
 from typing import Any
 
 import pytest
@@ -31,6 +32,16 @@ def test_a_call_is_repeated_after_a_short_pause(status: int, pauses: list[float]
         TrackingClient(address).check_run("a-run")
     assert calls.count("runs/get") == 6
     assert pauses == [1.0] * 5
+
+
+def test_a_call_that_has_taken_seconds_is_not_repeated(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
+    """MLflow may still execute it."""
+    monkeypatch.setattr("service.mirror.repeated_calls.SLOW_SECONDS", 1.0)
+    monkeypatch.setattr("service.mirror.repeated_calls.monotonic", count(step=5).__next__)
+    calls: list[str] = []
+    with answering(503, calls, retry_after="1") as address, pytest.raises(MlflowUnavailable):
+        TrackingClient(address).check_run("a-run")
+    assert (calls.count("runs/get"), pauses) == (1, [])
 
 
 @pytest.mark.parametrize("status", [429, 503])
