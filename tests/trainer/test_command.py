@@ -352,6 +352,21 @@ def test_its_failure_shows_the_last_lines_of_its_standard_error_without_secrets(
     assert value not in str([service.reports, service.logs, service.finishes])
 
 
+def test_its_exit_code_comes_before_a_metrics_file_that_cannot_be_read(
+    service: FakeService, add_command: AddCommand
+) -> None:
+    script = "mkdir metrics.jsonl; echo no such column >&2; exit "
+    trials = [add_command(f"{script}{code}", metrics={"file": "metrics.jsonl"}) for code in (3, 0)]
+    failed, read = (service.finished(trial).error for trial in trials)
+    assert failed is not None
+    assert failed.kind == FailureKind.USER_ERROR
+    assert failed.message.startswith("the command ended with exit code 3: sh -c mkdir metrics.jsonl")
+    assert (failed.traceback or "").startswith("no such column\n")
+    assert "the command's metrics file cannot be read: [Errno 21] " in service.log(trials[0])
+    assert read is not None
+    assert read.message.startswith("the command's metrics file cannot be read: [Errno 21] ")
+
+
 def test_its_failure_shows_its_output_where_it_has_no_standard_error(
     service: FakeService, add_command: AddCommand
 ) -> None:

@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import ray
 import ray.train
@@ -30,7 +30,7 @@ from trainer.worker.commands.command_process import CommandProcess, end_of
 from trainer.worker.commands.inbox import Exited, Failed, Inbox, Message, Shared, answer
 from trainer.worker.commands.master_port import find_master_port
 from trainer.worker.commands.snapshot import Later, Snapshot
-from trainer.worker.failures import CommandFailed
+from trainer.worker.failures import BadCommandFile, CommandFailed
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import StopTraining
 from trainer.worker.user_code import BadEntrypoint
@@ -116,7 +116,7 @@ class _Rank:
         while True:
             message = self._next()
             if isinstance(message, Failed):
-                raise message.error
+                self._fail_because_of(message.error)
             if isinstance(message, Exited):
                 self._check(message.code)
                 self._ended = True
@@ -216,6 +216,13 @@ class _Rank:
             taken = self._checkpoints.take(report.line)
             report = replace(report, snapshot=taken if isinstance(taken, Snapshot) else None)
         self._inbox.put(report)
+
+    def _fail_because_of(self, error: Exception) -> NoReturn:
+        """A command that has failed may have left an unreadable file for that reason: its own end comes first."""
+        if isinstance(error, BadCommandFile) and (code := self._process.exit_code()):
+            logger.warning("%s", error)
+            self._check(code)
+        raise error
 
     def _check(self, code: int) -> None:
         if code == 0:

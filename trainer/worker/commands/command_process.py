@@ -102,6 +102,10 @@ class CommandProcess:
         """Return the exit code, or the negative number of the signal that ended it. Raises TimeoutExpired."""
         return self._process.wait(seconds)
 
+    def exit_code(self) -> int | None:
+        """As `wait` returns it; None while it runs."""
+        return self._process.poll()
+
     def stop(self, grace_seconds: float, *, knows: bool = False) -> None:
         """End it by SIGTERM, and return after `grace_seconds` at the latest; `close` kills it then.
 
