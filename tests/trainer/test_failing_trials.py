@@ -1,6 +1,7 @@
 """Trials that fail on a real Ray: which failure the service gets, with what message."""
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,13 @@ def test_a_forked_child_that_fails_ends_there_and_the_trial_continues(
     assert service.finished(trial).outcome == Outcome.COMPLETED
     assert record.read_text() == "0 code 1\n"
     assert "ValueError: in the child" in service.log(trial, 0)
+
+
+def test_a_forked_child_ends_by_sigterm_as_in_a_plain_script(service: FakeService, add: Add, record: Path) -> None:
+    """With Ray's handler, which raises, the end of a `multiprocessing.Pool` would sometimes wait for it without end."""
+    trial = add("end_a_forked_child", trainer={"scaling": {"num_workers": 1}})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    assert record.read_text() == f"0 code {-signal.SIGTERM}\n"
 
 
 def test_a_task_with_a_function_of_the_package_needs_it_by_value(service: FakeService, add: Add, record: Path) -> None:

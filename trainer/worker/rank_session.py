@@ -20,7 +20,7 @@ import ray
 
 from trainer.phase_times import CHECKPOINTING, PhaseTimes
 from trainer.process_log.setup import LogSettings, set_up_logger
-from trainer.ray_train.processes.raylet_connection import release_raylet_in_children
+from trainer.ray_train.processes.forked_children import detach_children_from_ray
 from trainer.ray_train.torch_backend import lacks_gpus
 from trainer.ray_train.train_session import (
     Hooks,
@@ -152,7 +152,7 @@ class RankSession:
 
     def run(self) -> None:
         """Run the user's function and report its end to the slot. Raises AttemptFailed if it failed."""
-        release_raylet_in_children()
+        detach_children_from_ray()
         prepare_context(self.job.resume, not_read, self._scratch)
         if self.job.log is not None:
             set_up_logger(LogSettings(**self.job.log), "worker", **self.job.log_fields, rank=self.rank)

@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from trainer.ray_train.processes.raylet_connection import release_raylet_in_children
+from trainer.ray_train.processes.forked_children import detach_children_from_ray
 from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
 from trainer.storable_values import json_metrics
 from trainer.unused_folders import ScratchFolder
@@ -51,7 +51,7 @@ class ValidationJob:
 
 def validate(job: ValidationJob) -> Validated:
     """Call the function with the checkpoint; output, metrics and errors have no secrets."""
-    release_raylet_in_children()
+    detach_children_from_ray()
     secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
     masker = Masker(secrets.values())
 

@@ -384,6 +384,16 @@ def fork_a_child_that_fails(config: dict[str, Any]) -> None:
     ray.train.report({"epoch": 1})
 
 
+def end_a_forked_child(config: dict[str, Any]) -> None:
+    child = os.fork()
+    if child == 0:
+        while True:
+            time.sleep(600)
+    os.kill(child, signal.SIGTERM)
+    write_down(config, "code", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    ray.train.report({"epoch": 1})
+
+
 def leave_a_thread(config: dict[str, Any]) -> None:
     write_down(config, "pid", os.getpid())
     threading.Thread(target=time.sleep, args=(600,), name="leftover", daemon=True).start()

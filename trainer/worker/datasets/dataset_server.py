@@ -19,7 +19,7 @@ from ray.train import DataConfig
 
 from trainer.ray_train.cluster_state import unreserved_resources
 from trainer.ray_train.dataset_tasks import plan_here
-from trainer.ray_train.processes.raylet_connection import release_raylet_in_children
+from trainer.ray_train.processes.forked_children import detach_children_from_ray
 from trainer.resources import covers
 from trainer.worker.datasets.datasets import Answer, DatasetsJob, make_datasets, no_dataset, value_of
 from trainer.worker.failures import (
@@ -112,7 +112,7 @@ class DatasetStore:
     """
 
     def __init__(self, plan: DataPlan) -> None:
-        release_raylet_in_children()
+        detach_children_from_ray()
         plan_here(plan.per_task)
         self._plan = plan
         self._job: DatasetsJob | None = None
@@ -154,7 +154,7 @@ class DatasetServer:
     """
 
     def __init__(self, job: DatasetsJob, plan: DataPlan, nodes: list[str]) -> None:
-        release_raylet_in_children()
+        detach_children_from_ray()
         plan_here(plan.per_task)
         self._job, self._plan, self._nodes = job, plan, nodes
         self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}

@@ -1,4 +1,4 @@
-"""The children that a worker forks give up its connection to the raylet, and nothing else."""
+"""The children that a worker forks give up its connection to the raylet and Ray's SIGTERM handler, and nothing else."""
 
 import subprocess
 import sys
@@ -11,10 +11,10 @@ from tests.timeouts import PATIENCE_SECONDS
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray takes a second
 
 WORKER = """
-import os, socket, sys
+import os, signal, socket, sys
 from types import SimpleNamespace
 from ray._private import worker
-from trainer.ray_train.processes.raylet_connection import release_raylet_in_children
+from trainer.ray_train.processes.forked_children import detach_children_from_ray
 
 raylet, plasma = f"{sys.argv[1]}/raylet", f"{sys.argv[1]}/plasma_store"
 
@@ -33,21 +33,41 @@ def in_child(function):
     if (child := os.fork()) == 0:
         function()
         os._exit(0)
-    os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+at_start = []
+os.register_at_fork(after_in_child=lambda: [each() for each in at_start])
+
+def of_ray(*_):
+    pass
+
+of_ray.__module__ = worker.__name__
+signal.signal(signal.SIGTERM, of_ray)
+
+def own_handler(*_):
+    pass
+
+def handler():
+    return getattr(signal.getsignal(signal.SIGTERM), "__name__", "default")
 
 def use_the_number_again():
-    print("child:", file(own), file(of_plasma), flush=True)
+    print("child:", file(own), file(of_plasma), handler(), flush=True)
+    signal.signal(signal.SIGTERM, own_handler)
     os.dup2(os.open(sys.argv[1], os.O_RDONLY), own.fileno())
-    in_child(lambda: print("its child:", file(own), flush=True))
+    in_child(lambda: print("its child:", file(own), handler(), flush=True))
 
 own, raylets_end = connected(raylet)
 of_plasma, _ = connected(plasma)
 worker._global_node = SimpleNamespace(raylet_socket_name=raylet)
 before = len(os.listdir("/proc/self/fd"))
-release_raylet_in_children()
+detach_children_from_ray()
 print("new descriptors:", len(os.listdir("/proc/self/fd")) - before, flush=True)
-release_raylet_in_children()
+detach_children_from_ray()
 in_child(use_the_number_again)
+at_start.append(lambda: os.kill(os.getpid(), signal.SIGTERM))
+print("child that is ended at its start:", in_child(lambda: None), flush=True)
+at_start.clear()
+print("blocked:", signal.pthread_sigmask(signal.SIG_BLOCK, ()), in_child(lambda: None), flush=True)
 waiting, end = os.pipe()
 if os.fork() == 0:
     os.close(end)
@@ -63,7 +83,9 @@ def test_a_child_keeps_the_connection_to_no_raylet_open_and_all_other_files(tmp_
     said = subprocess.run(program, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
     assert said.splitlines() == [
         "new descriptors: 0",
-        "child: /dev/null socket",
-        f"its child: {tmp_path}",
+        "child: /dev/null socket default",
+        f"its child: {tmp_path} own_handler",
+        "child that is ended at its start: -15",
+        "blocked: set() 0",
         "raylet reads b''",
     ]

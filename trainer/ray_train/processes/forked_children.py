@@ -1,13 +1,19 @@
-"""A worker's connection to its node's raylet, which takes the worker for dead when the connection is closed.
+"""What a child that a worker forks has of Ray, and gives up.
 
-A child that the worker forks has the connection as well, and may outlive it, such as those of a ProcessPoolExecutor:
-Ray would notice the worker's death only after theirs.
+It has the worker's connection to its node's raylet, which takes the worker for dead when the connection is closed. Such
+a child may outlive the worker, as those of a ProcessPoolExecutor may: Ray would notice its death only after theirs.
+
+It has Ray's handler of SIGTERM, too, which is written in Python. It does not run in a child that waits for a lock of
+multiprocessing and was just woken when the signal came; and Python drops a signal that comes to a child while it
+starts. `Pool.terminate()`, also by the garbage collector, would wait for such a child without end.
 """
 
 import contextlib
 import os
+import signal
 import socket
 import stat
+import threading
 
 from ray._private import worker as ray_worker
 
@@ -15,8 +21,8 @@ IS_RELEASED = "paceline_releases_raylet"
 """The attribute of Ray's description of its node that says that the children of this process give it up."""
 
 
-def release_raylet_in_children() -> None:
-    """From now on, a child that Python forks gives up the connection at its start. A repeated call does nothing more.
+def detach_children_from_ray() -> None:
+    """From now on, a child that Python forks gives up both at its start. A repeated call does nothing more.
 
     It could not use Ray anyhow: a fork copies none of the threads that Ray needs.
     """
@@ -35,6 +41,25 @@ def release_raylet_in_children() -> None:
         os.close(null)
 
     os.register_at_fork(after_in_child=release)
+    _end_children_by_sigterm()
+
+
+def _end_children_by_sigterm() -> None:
+    """Until the child has the default handler, the signal waits."""
+    own = threading.local()
+
+    def block() -> None:
+        own.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
+
+    def unblock_child() -> None:
+        if getattr(signal.getsignal(signal.SIGTERM), "__module__", None) == ray_worker.__name__:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=unblock_child)
 
 
 def _connected_to(path: str) -> list[int]:
