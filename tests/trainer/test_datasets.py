@@ -232,6 +232,15 @@ WRONG = [
         FailureKind.USER_ERROR,
         "os._exit(3) was called; return, or raise an exception, instead (dataset function read_data:make_and_exit, ",
     ),
+    *(
+        (
+            {"entrypoint": "read_data:make_and_crash", "materialize": materialize},
+            FailureKind.USER_ERROR,
+            "the process of the dataset function read_data:make_and_crash crashed with SIGSEGV (read_data.py:",
+        )
+        for materialize in (False, True)
+    ),
+    ({"entrypoint": "read_data:make_and_be_killed"}, FailureKind.LOST, "a process of the datasets has died (rank "),
     (
         {"entrypoint": "read_data:make_with_a_bad_task"},
         FailureKind.USER_ERROR,

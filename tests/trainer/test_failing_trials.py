@@ -140,7 +140,9 @@ def test_a_process_that_torch_ends_for_an_error_on_its_gpu_is_the_users_error(
     """The thread that watches NCCL does that, before the function has noticed the error."""
     trial, error = failure_in_new_processes(service, lambda: add("be_ended_by_torch", trainer=errors_on_a_gpu))
     assert (error.kind, error.began) == (FailureKind.USER_ERROR, True)
-    assert error.message.startswith("CUDA error: device-side assert triggered (rank 1): torch ended the worker process")
+    assert error.message.startswith(
+        "CUDA error: device-side assert triggered: torch ended the worker process of rank 1,"
+    )
     assert error.traceback is not None
     assert '"index out of bounds"` failed' in error.traceback
     assert "watchdog thread terminated" in service.log(trial, 1)

@@ -1,5 +1,6 @@
 """Checkpoints that the training function reports with `validation`, on a real Ray, warm and with new workers."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -118,7 +119,7 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
         add_validated(config, trainer=trainer, validation=validation, experiment=f"x-failing-{reuse_workers}")
         for config, validation in [
             ({"fails": True}, {}),
-            ({"dies": True, "steps": 1}, {"ray_remote_kwargs": {"max_retries": 0}}),
+            ({"ends": "kill", "steps": 1}, {"ray_remote_kwargs": {"max_retries": 0}}),
             ({"gates": "/nowhere", "steps": 1}, {"timeout_s": 1}),
             ({"vanishes": True, "steps": 1}, {}),
             ({}, {}),
@@ -145,6 +146,30 @@ def test_a_validation_that_fails_costs_its_metrics_and_one_that_always_fails_the
     assert [line for line in log.splitlines() if "validating" in line] == [f"validating {n} with ***" for n in (1, 2)]
     assert "Traceback" in service.log(trials[0], rank=2)
     assert value not in str(service.logs) + str(service.finishes)
+
+
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (
+            "exit",
+            r"RuntimeError: os\._exit\(3\) was called; return, or raise .* \(validation function validated:validate",
+        ),
+        (
+            "crash",
+            r"the process of the validation function validated:validate crashed with SIGSEGV \(validated\.py:\d+\)",
+        ),
+    ],
+)
+def test_a_validation_that_ends_its_process_is_the_users_error(
+    service: FakeService, add_validated: AddValidated, end: str, says: str
+) -> None:
+    once = {"ray_remote_kwargs": {"max_retries": 1}}
+    error = service.finished(add_validated({"ends": end, "steps": 1}, validation=once)).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert re.match(says, error.message)
+    assert "validated.py" in (error.traceback or "")
 
 
 def test_a_slot_that_is_killed_takes_its_validation_with_it_and_the_retry_validates(

@@ -21,7 +21,7 @@ from trainer.agent.settings import BadSetting, trusted_certificates
 from trainer.agent.storage_probe import write_error
 from trainer.client.session import service_session
 from trainer.process_log.foreign_answers import certificate_problem
-from trainer.slot.nodes.node_tasks import run_on_node
+from trainer.ray_train.node_call import run_on_node
 
 SERVICE_SECONDS = 5.0
 NAMESPACE = "paceline-doctor"

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import ray
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
 StartServer = Callable[[list[str]], Any]
-"""Starts the dataset server of a run; gets the ids of the nodes of its workers, by rank."""
+"""Starts the dataset server of a run; gets the ids of the nodes of its workers, by rank, and returns its handle."""
 
 
 class ShardProvider:
@@ -18,14 +17,11 @@ class ShardProvider:
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         """The answer of the dataset server: the iterator, or else why there is none."""
-        return ray.get(self._server.shard.remote(dataset_info.dataset_name, dataset_info.world_rank))
+        return self._server.shard(dataset_info.dataset_name, dataset_info.world_rank)
 
 
 class DatasetServerCallback(WorkerGroupCallback):  # type: ignore[misc]
-    """In place of Ray's own callback: starts the dataset server with the worker group, and ends it with the run.
-
-    With its process end all processes that split the datasets, and their tasks, because Ray ends them with their owner.
-    """
+    """In place of Ray's own callback: starts the dataset server with the worker group, and ends it with the run."""
 
     def __init__(self, start: StartServer) -> None:
         self._start = start
@@ -44,7 +40,7 @@ class DatasetServerCallback(WorkerGroupCallback):  # type: ignore[misc]
     def _end(self) -> None:
         server, self._server = self._server, None
         if server is not None:
-            ray.kill(server)
+            server.end()
 
 
 def blocked_seconds(iterator: Any) -> float:

@@ -9,7 +9,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.assignment import Assignment
 from trainer.slot.user_package import UserPackage
-from trainer.worker.datasets.dataset_server import DataPlan, DatasetServer
+from trainer.worker.datasets.dataset_server import DataPlan, DatasetServer, DatasetServerHandle
 from trainer.worker.datasets.datasets import DatasetsJob
 
 DEFAULTS: dict[str, Any] = {
@@ -53,6 +53,7 @@ def dataset_server_starter(
         server = ray.remote(DatasetServer).options(
             num_cpus=0, max_concurrency=len(nodes) + 1, scheduling_strategy=here, runtime_env=runtime_env
         )
-        return server.remote(job, DataPlan(trainer.data or DEFAULTS, cpus * len(nodes)), nodes)
+        plan = DataPlan(trainer.data or DEFAULTS, cpus * len(nodes))
+        return DatasetServerHandle(server.remote(job, plan, nodes), job)
 
     return start

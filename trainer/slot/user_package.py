@@ -10,7 +10,8 @@ import ray
 
 from trainer.client.http import ServiceClient, download_package
 from trainer.package_files import REQUIREMENTS_FILE, requirements_in
-from trainer.slot.nodes.node_tasks import remove_folder, run_on_node
+from trainer.ray_train.node_call import run_on_node
+from trainer.slot.nodes.node_tasks import remove_folder
 
 logger = logging.getLogger("paceline")
 

@@ -8,6 +8,7 @@ from trainer.slot.attempt.report_barrier import RankReport
 from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerEnded
+from trainer.worker.user_process import UserProcess
 
 
 class WorkerMessageHandlers:
@@ -49,6 +50,10 @@ class WorkerMessageHandlers:
     async def all_gather(self, run: str, number: int, rank: int, world_size: int, value: Any) -> list[Any]:
         attempt = self._attempt_of(run)
         return await attempt.all_gather(number, rank, world_size, value) if attempt is not None else []
+
+    async def validation_began(self, run: str, process: dict[str, Any]) -> None:
+        if (attempt := self._attempt_of(run)) is not None:
+            attempt.validations.began(UserProcess(**process))
 
     async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
         attempt = self._attempt_of(run)

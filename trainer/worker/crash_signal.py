@@ -48,9 +48,9 @@ class UserCrash:
     location: str
     stack: str
 
-    def describe(self, rank: int) -> tuple[str, str]:
-        """The failure of this rank in one line, and where its process crashed."""
-        message = f"the worker process of rank {rank} crashed with {self.signal}"
+    def describe(self, process: str) -> tuple[str, str]:
+        """The failure in one line, which begins with `process`, and where that crashed."""
+        message = f"{process} crashed with {self.signal}"
         if not self.location:
             return f"{message}; where is not known, because faulthandler was disabled or writes to another file", ""
         message = f"{message} ({self.location})"

@@ -28,11 +28,11 @@ class OwnExit:
     code: int
     location: str = ""
 
-    def describe(self, rank: int) -> tuple[str, str]:
-        """The failure of this rank in one line, and its traceback, which is not known."""
+    def describe(self, process: str) -> tuple[str, str]:
+        """The failure in one line, which begins with `process`, and its traceback, which is not known."""
         code = f"exit code {self.code}" + (f" ({self.location})" if self.location else "")
         advice = "raise an exception instead, so that its traceback is kept"
-        return f"the worker process of rank {rank} ended itself with {code}; {advice}", ""
+        return f"{process} ended itself with {code}; {advice}", ""
 
 
 def record_exit_code(log: str | None) -> str | None:

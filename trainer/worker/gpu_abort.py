@@ -33,10 +33,9 @@ class GpuAbort:
     error: str
     output: str
 
-    def describe(self, rank: int) -> tuple[str, str]:
-        """The failure of this rank in one line, and what is known of where it happened."""
-        how = "torch ended the worker process, because its code had made an error on the GPU"
-        return f"{self.error} (rank {rank}): {how}", self.output
+    def describe(self, process: str) -> tuple[str, str]:
+        """The failure in one line, which names `process`, and what is known of where it happened."""
+        return f"{self.error}: torch ended {process}, because its code had made an error on the GPU", self.output
 
 
 def find_gpu_abort(positions: Mapping[str, int]) -> GpuAbort | None:

@@ -26,7 +26,8 @@ from trainer.worker.failures import (
 )
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
-from trainer.worker.user_code import enter_package, find_function
+from trainer.worker.user_code import enter_package, find_function, refusing_exit
+from trainer.worker.user_process import this_process
 
 Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]
 """The metrics, or else the fields of a `Failure`: an exception of the user's class could not be read in the slot."""
@@ -61,6 +62,7 @@ def validate(job: ValidationJob) -> Validated:
 
     logs = LogTail(send_log, masker)
     logs.start()
+    ray.get(job.slot.validation_began.remote(job.run, asdict(this_process())))
     os.environ.update(secrets)
     metrics, failure = _call(job)
     if failure is not None:
@@ -75,7 +77,8 @@ def _call(job: ValidationJob) -> tuple[dict[str, Any] | None, Failure | None]:
     try:
         function = find_function(job.entrypoint, folder)
         is_importing = False
-        found = function(ResumedCheckpoint(job.checkpoint, not_read, scratch), **job.fn_kwargs)
+        with refusing_exit():
+            found = function(ResumedCheckpoint(job.checkpoint, not_read, scratch), **job.fn_kwargs)
         if not isinstance(found, dict):
             returned = type(found).__name__
             raise TypeError(f"the validation function returned {returned}; it must return a dict of metrics")  # noqa: TRY301

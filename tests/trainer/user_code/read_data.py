@@ -1,5 +1,6 @@
 """The user code of the tests of datasets: it uses Ray Train and Ray Data, and nothing of Paceline."""
 
+import ctypes
 import os
 import signal
 import tempfile
@@ -93,6 +94,14 @@ def make_and_exit(config: dict[str, Any]) -> Any:
     if child == 0:
         os._exit(4)
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 1)
+
+
+def make_and_crash(config: dict[str, Any]) -> Any:
+    ctypes.string_at(0)
+
+
+def make_and_be_killed(config: dict[str, Any]) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def make_with_a_bad_task(config: dict[str, Any]) -> Any:

@@ -3,11 +3,14 @@
 `gates`: a folder. The validation of a step ends when there is a file of its name.
 """
 
+import ctypes
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,13 @@ def ask_in_vain(config: dict[str, Any]) -> None:
         ray.train.report({"epoch": 1}, checkpoint=Checkpoint.from_directory(folder), validation=True)
 
 
+END: dict[str, Callable[[], object]] = {
+    "exit": lambda: os._exit(3),
+    "crash": lambda: ctypes.string_at(0),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
 def validate(checkpoint: Checkpoint, config: dict[str, Any], factor: int = 10) -> dict[str, Any]:
     if config.get("vanishes"):
         shutil.rmtree(checkpoint.path)
@@ -63,6 +73,6 @@ def validate(checkpoint: Checkpoint, config: dict[str, Any], factor: int = 10) -
         time.sleep(0.05)
     if config.get("fails"):
         raise ValueError(f"step {step} cannot be validated with {os.environ.get('W_KEY')}")
-    if config.get("dies"):
-        os._exit(3)
+    if (end := config.get("ends")) is not None:
+        END[end]()
     return {"accuracy": factor * step, "said": f"the key is {os.environ.get('W_KEY')}"}

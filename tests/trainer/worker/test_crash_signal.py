@@ -34,13 +34,13 @@ def test_a_crash_below_the_users_code_is_found_with_its_stack(called_by: str, tm
     crash = find(RECEIVED + STACK + STRING_AT + TRAIN + called_by + MODULES, tmp_path)
     assert crash == UserCrash("SIGSEGV", "train.py:6", STACK + STRING_AT + TRAIN)
     message = "the worker process of rank 3 crashed with SIGSEGV (train.py:6), in native code, such as a C extension"
-    assert crash.describe(3)[0] == message
+    assert crash.describe("the worker process of rank 3")[0] == message
 
 
 def test_a_crash_without_a_word_of_the_faulthandler_is_of_code_that_has_changed_it(tmp_path: Path) -> None:
     crash = find(NO_STACK, tmp_path)
     assert crash == UserCrash("SIGSEGV", "", "")
-    assert "crashed with SIGSEGV; where is not known" in crash.describe(3)[0]
+    assert "crashed with SIGSEGV; where is not known" in crash.describe("the worker process of rank 3")[0]
 
 
 def all_threads(other: str, crashed: str) -> str:

@@ -28,7 +28,7 @@ def test_an_error_of_the_code_is_found_with_the_lines_before_it(error: str, tmp_
     log.write_text(output(error))
     found = find_gpu_abort({str(log): 0})
     assert found == GpuAbort(error, ASSERTION)
-    assert found.describe(3)[0].startswith(f"{error} (rank 3): torch ended the worker process")
+    assert found.describe("the process")[0].startswith(f"{error}: torch ended the process, because")
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def _own_end(end: End, failures: dict[int, Failure]) -> Failure | None:
     if not own_ends or is_consequence or end.ranks.has_oom_kill:
         return None
     rank, own_end = min((rank, one) for rank, one in own_ends.items() if rank in (died_first or own_ends))
-    message, output = own_end.describe(rank)
+    message, output = own_end.describe(f"the worker process of rank {rank}")
     return Failure(USER_ERROR, message, output or None, _tracebacks(failures))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from trainer.worker.failures import CANNOT_START, LOST, USER_ERROR, Failure
+from trainer.worker.user_process import UserProcess
 
 logger = logging.getLogger("paceline")
 
@@ -29,8 +30,8 @@ class Task(Protocol):
     def wait(self, seconds: float) -> bool:
         """Whether it has ended, after so many seconds at most."""
 
-    def result(self) -> tuple[Mapping[str, Any], Failure | None]:
-        """The metrics, or why there are none, once it has ended."""
+    def result(self, process: UserProcess | None) -> tuple[Mapping[str, Any], Failure | None]:
+        """The metrics, or why there are none, once it has ended. `process` is its newest one, if any has begun."""
 
     def cancel(self) -> None:
         """End its process."""
@@ -79,6 +80,7 @@ class Validations:
         self._changed = threading.Condition()
         self._is_cancelled = self._is_training_over = False
         self._last: int | None = None
+        self._process: UserProcess | None = None
         self._thread: threading.Thread | None = None
 
     # What reports.
@@ -109,6 +111,10 @@ class Validations:
         with self._changed:
             self._saved[sequence] = path, uri
             self._changed.notify_all()
+
+    def began(self, process: UserProcess) -> None:
+        """A process of the running validation is about to call the user's function."""
+        self._process = process
 
     def found(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """Status and metrics of each checkpoint that is to be validated, by its path."""
@@ -184,6 +190,7 @@ class Validations:
             return ValidationOutcome(FAILED)
         asked = self._asked[sequence]
         timeout = asked["timeout_s"] if "timeout_s" in asked else self._spec["timeout_s"]
+        self._process = None
         task = self._start(self._saved[sequence][1], {**self._spec["fn_kwargs"], **asked.get("fn_kwargs", {})})
         started = time.monotonic()
         while not task.wait(CHECK_SECONDS):
@@ -198,5 +205,5 @@ class Validations:
             if waited > ROOM_SECONDS and (reason := task.why_no_room()) is not None:
                 task.cancel()
                 return ValidationOutcome(FAILED, failure=Failure(CANNOT_START, reason))
-        metrics, failure = task.result()
+        metrics, failure = task.result(self._process)
         return ValidationOutcome(VALIDATED if failure is None else FAILED, metrics, failure)

@@ -12,24 +12,27 @@ from trainer.slot.assignment import Assignment
 from trainer.slot.checkpoints.validation_queue import StartTask
 from trainer.slot.user_package import UserPackage
 from trainer.worker.failures import LOST, Failure, headline
+from trainer.worker.user_process import UserProcess
 from trainer.worker.validation import ValidationJob, validate
 
 
 class RayTask:
     """A running `validate`, as `trainer.slot.checkpoints.validation_queue.Task`."""
 
-    def __init__(self, task: Any, bundle: Bundle) -> None:
+    def __init__(self, task: Any, bundle: Bundle, function: str = "") -> None:
         self._task = task
         self._bundle = bundle
+        self._function = function
 
     def wait(self, seconds: float) -> bool:
         return bool(ray.wait([self._task], timeout=seconds)[0])
 
-    def result(self) -> tuple[Mapping[str, Any], Failure | None]:
+    def result(self, process: UserProcess | None) -> tuple[Mapping[str, Any], Failure | None]:
         try:
             metrics, failure = ray.get(self._task)
         except ray.exceptions.RayError as error:
-            return {}, Failure(LOST, f"the validation's process has died: {headline(error)}")
+            own = process.own_failure(f"the process of the validation function {self._function}") if process else None
+            return {}, own or Failure(LOST, f"the validation's process has died: {headline(error)}")
         return metrics or {}, Failure(**failure) if failure is not None else None
 
     def cancel(self) -> None:
@@ -71,6 +74,6 @@ def validation_starter(assignment: Assignment, package: UserPackage, slot: Any) 
         runtime_env = worker_runtime_env(trainer.env, {"num_workers": 1}, asked_for)
         # Ray would give the process to a task of another experiment, whose modules may have the same names.
         task = ray.remote(max_calls=1)(validate).options(**{"num_cpus": 0, **options}, runtime_env=runtime_env)
-        return RayTask(task.remote(job), bundle_of_validation(spec) or Bundle({}, {}))
+        return RayTask(task.remote(job), bundle_of_validation(spec) or Bundle({}, {}), spec["entrypoint"])
 
     return start

@@ -4,10 +4,11 @@ import contextlib
 
 import ray
 
+from trainer.ray_train.node_call import TASK_SECONDS, run_on_node
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt.ranks import Remains
-from trainer.slot.nodes.node_tasks import TASK_SECONDS, read_remains, remove_working_directory, run_on_node
+from trainer.slot.nodes.node_tasks import read_remains, remove_working_directory
 
 GIVE_BACK_TASK_SECONDS = 1.0
 

@@ -1,14 +1,9 @@
-"""What a slot reads and removes on the node of a worker: directly on its own node, by a Ray task on any other."""
+"""What a slot reads and removes on the node of a worker, by `run_on_node`."""
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.storable_values import storable_text
 from trainer.worker.event_files import keep_event_files
@@ -17,19 +12,6 @@ from trainer.worker.own_end import OwnEnd, read_own_end
 from trainer.worker.working_directory import remove as remove_directory
 
 MAX_REST_BYTES = 50_000_000
-TASK_SECONDS = 20.0
-
-Result = TypeVar("Result")
-
-
-def run_on_node(node: str, function: Callable[..., Result], *arguments: Any, seconds: float = TASK_SECONDS) -> Result:
-    """Call the function on this Ray node. Raises Ray's errors, such as GetTimeoutError, if the node does not answer."""
-    if node == ray.get_runtime_context().get_node_id():
-        return function(*arguments)
-    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=0)(function).options(scheduling_strategy=strategy)
-    result: Result = ray.get(task.remote(*arguments), timeout=seconds)
-    return result
 
 
 def read_remains(

@@ -8,7 +8,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from trainer.worker.failures import (
     headline,
     user_traceback,
 )
+from trainer.worker.user_process import UserProcess, this_process
 
 STORE_JOIN_SECONDS = 5.0
 """How long a store without slots waits for another slot of its experiment."""
@@ -120,12 +121,13 @@ class DatasetStore:
         self._slots: dict[str, Any] = {}
         threading.Thread(target=self._end_with_slots, name="paceline-store", daemon=True).start()
 
-    def join(self, job: DatasetsJob, secrets: Mapping[str, str]) -> None:
-        """Stay as long as the job's slot lives, which also keeps the job's package."""
+    def join(self, job: DatasetsJob, secrets: Mapping[str, str]) -> dict[str, Any]:
+        """Stay as long as the job's slot lives, which also keeps the job's package. Returns a `UserProcess`."""
         os.environ.update(secrets)
         self._job = job
         if job.run_by not in self._slots:
             self._slots = {**self._slots, job.run_by: job.slot.until_closed.remote()}
+        return asdict(this_process(ends_itself=True))
 
     def datasets(self) -> Answer:
         return answer_of(self._maker.datasets)
@@ -162,6 +164,10 @@ class DatasetServer:
         self._shards: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
         os.environ.update(self._secrets)
+
+    def process(self) -> dict[str, Any]:
+        """As a `UserProcess`."""
+        return asdict(this_process())
 
     def shard(self, name: str | None, rank: int) -> Answer:
         """The iterator over a worker's share. All workers have to read a dataset that is split."""
@@ -205,10 +211,44 @@ class DatasetServer:
             found_by = {"name": self._job.store, "get_if_exists": True, "lifetime": "detached"}
             store = ray.remote(DatasetStore).options(num_cpus=0, max_concurrency=1000, **found_by).remote(self._plan)
             with contextlib.suppress(RayActorError):  # it was just about to end
-                ray.get(store.join.remote(self._job, self._secrets))
-                found: dict[str, Any] = value_of(ray.get(store.datasets.remote()))
+                process = UserProcess(**ray.get(store.join.remote(self._job, self._secrets)))
+                with naming_crashes(process, self._job):
+                    found: dict[str, Any] = value_of(ray.get(store.datasets.remote()))
                 return found
         raise DatasetNotMade(Failure(LOST, "the store of the materialized datasets has died; its node may lack memory"))
+
+
+class DatasetServerHandle:
+    """The server, for the workers and for the process that has started it, in which this is made."""
+
+    def __init__(self, actor: Any, job: DatasetsJob) -> None:
+        self._actor, self._job = actor, job
+        self._process = actor.process.remote()  # now: a worker might ask a server that another one has just crashed
+
+    def shard(self, name: str | None, rank: int) -> Answer:
+        """As the server's. Raises Ray's error if the server was killed."""
+        process = UserProcess(**ray.get(self._process))
+
+        def shard() -> Any:
+            with naming_crashes(process, self._job):
+                return value_of(ray.get(self._actor.shard.remote(name, rank)))
+
+        return answer_of(shard)
+
+    def end(self) -> None:
+        """With it end the processes that split the datasets, and their tasks: Ray ends them with their owner."""
+        ray.kill(self._actor)
+
+
+@contextlib.contextmanager
+def naming_crashes(process: UserProcess, job: DatasetsJob) -> Iterator[None]:
+    """Raise DatasetNotMade in place of Ray's error if the dataset function has crashed this process meanwhile."""
+    try:
+        yield
+    except RayActorError as error:
+        if (failure := process.own_failure(f"the process of the dataset function {job.function}")) is not None:
+            raise DatasetNotMade(failure) from error
+        raise
 
 
 def await_room(per_task: Mapping[str, float]) -> None:

@@ -71,7 +71,7 @@ class PlayedValidation:
     def wait(self, seconds: float) -> bool:
         return self._ended.wait(min(seconds, 0.01))
 
-    def result(self) -> tuple[dict[str, Any], Failure | None]:
+    def result(self, _process: object) -> tuple[dict[str, Any], Failure | None]:
         return self._result
 
     def cancel(self) -> None:
