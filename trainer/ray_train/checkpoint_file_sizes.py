@@ -3,24 +3,33 @@
 It runs in the worker process and travels there by value.
 """
 
+import contextlib
 import os
-from pathlib import Path
+import stat
 
 from pyarrow.fs import LocalFileSystem
 from ray.train import Checkpoint
+
+from trainer.ray_train.local_files import BadLink, entries_below
 
 FileSizes = dict[str, int]
 """The bytes of each file, by its path within the checkpoint."""
 
 
-def check_names(files: FileSizes | None) -> None:
-    """Raise ValueError for a name that pyarrow, which saves the files, cannot read. Its own error would not name it."""
-    for name in files or ():
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            message = f"the checkpoint's file {os.fsencode(name)!r} cannot be saved: its name is not UTF-8; rename it"
-            raise ValueError(message) from None
+def check_files(checkpoint: Checkpoint) -> None:
+    """Raise BadLink, and ValueError for a name that pyarrow, which saves the files, cannot read.
+
+    Its own error would not name the file.
+    """
+    if not isinstance(checkpoint.filesystem, LocalFileSystem):
+        return
+    with contextlib.suppress(OSError):  # of a directory that cannot be read, which Ray's report says
+        for name, _ in entries_below(checkpoint.path):
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                file = f"the checkpoint's file {os.fsencode(name)!r}"
+                raise ValueError(f"{file} cannot be saved: its name is not UTF-8; rename it") from None
 
 
 def file_sizes(checkpoint: Checkpoint | None) -> FileSizes | None:
@@ -30,7 +39,7 @@ def file_sizes(checkpoint: Checkpoint | None) -> FileSizes | None:
     if not isinstance(checkpoint.filesystem, LocalFileSystem):
         return None
     try:
-        files = [file for file in Path(checkpoint.path).rglob("*") if file.is_file()]
-        return {str(file.relative_to(checkpoint.path)): file.stat().st_size for file in files}
-    except OSError:
+        found = entries_below(checkpoint.path)
+        return {name: status.st_size for name, status in found if stat.S_ISREG(status.st_mode)}
+    except (OSError, BadLink):
         return None

@@ -18,6 +18,7 @@ import os
 import posixpath
 import random
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,8 @@ from typing import TypeVar
 
 from pyarrow import ArrowException, ArrowInvalid
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
+
+from trainer.ray_train.local_files import entries_below
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
 """Between two tries, on average: the ranks of a trial do not call again at the same time."""
@@ -72,25 +75,36 @@ def save_files(
 ) -> None:
     """Copy all files and directories below `source`, in place of Ray Train's `_pyarrow_fs_copy_files`.
 
-    A file for a bucket is tried for `patience_seconds`, until a listing has it. Raises FileNotFoundError and
-    NotADirectoryError if `source` is no directory, and the OSError of a file's last try.
+    A file for a bucket is tried for `patience_seconds`, until a listing has it. What a link leads to is copied, if
+    `source` is on this machine. Raises BadLink, FileNotFoundError and NotADirectoryError if `source` is no directory,
+    and the OSError of a file's last try.
     """
     origin, storage = source_filesystem or LocalFileSystem(), destination_filesystem or LocalFileSystem()
     folders: list[Callable[[], None]] = []
     copies: dict[str, Callable[[], int]] = {}
-    for one in origin.get_file_info(FileSelector(source, recursive=True)):
-        name = os.path.relpath(one.path, source)
+    for name, is_folder in _entries(origin, source):
         target = posixpath.join(destination, name)
-        if one.type is FileType.Directory:
+        if is_folder:
             folders.append(partial(storage.create_dir, target))
-        elif one.type is FileType.File:
-            copies[name] = partial(copy_file, origin, one.path, storage, target)
+        else:
+            copies[name] = partial(copy_file, origin, posixpath.join(source, name), storage, target)
     patience = 0.0 if isinstance(storage, LocalFileSystem) else patience_seconds
     for create in folders:
         repeated(create, patience)
     run_all(partial(repeated, copy, patience) for copy in copies.values())
     if copies and not isinstance(storage, LocalFileSystem):
         _copy_until_listed(copies, storage, destination, patience)
+
+
+def _entries(origin: FileSystem, source: str) -> Iterator[tuple[str, bool]]:
+    """The path of each file and directory below `source`, and whether it is a directory."""
+    if isinstance(origin, LocalFileSystem):
+        for name, status in entries_below(source):
+            yield name, stat.S_ISDIR(status.st_mode)
+        return
+    for one in origin.get_file_info(FileSelector(source, recursive=True)):
+        if one.type in {FileType.Directory, FileType.File}:
+            yield os.path.relpath(one.path, source), one.type is FileType.Directory
 
 
 def _copy_until_listed(

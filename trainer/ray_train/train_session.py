@@ -35,7 +35,7 @@ from ray.train.v2._internal.execution.train_fn_utils import (
 from ray.train.v2._internal.logging import patch_print
 
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
-from trainer.ray_train.checkpoint_file_sizes import FileSizes, check_names, file_sizes
+from trainer.ray_train.checkpoint_file_sizes import FileSizes, check_files, file_sizes
 from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 from trainer.storable_values import metrics_for_ray
@@ -244,14 +244,14 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
         files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
-        if checkpoint_upload_mode != CheckpointUploadMode.NO_UPLOAD:
-            check_names(files)
+        saved_by_ray = None if kwargs.get("checkpoint_upload_fn") else checkpoint
+        if saved_by_ray is not None and checkpoint_upload_mode != CheckpointUploadMode.NO_UPLOAD:
+            check_files(saved_by_ray)
         if checkpoint_dir_name:  # of all ranks rank 0's name counts, which may have no part of the checkpoint
             with self._hooks.during(CHECKPOINTING):
                 checkpoint_dir_name = self._hooks.unused_name(checkpoint_dir_name)
         recorded = metrics_for_ray(metrics)  # for a tensor on a GPU, this waits for the training's own work
         phase = REPORTING if checkpoint is None else CHECKPOINTING
-        saved_by_ray = None if kwargs.get("checkpoint_upload_fn") else checkpoint
         with self._keeping_error(), self._save_errors(saved_by_ray), self._hooks.during(phase), self._waiting():
             super().report(recorded, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC

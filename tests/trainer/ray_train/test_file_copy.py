@@ -72,6 +72,29 @@ def test_a_file_that_a_bucket_denies_for_a_while_arrives_unchanged(
             assert stream.read() == CONTENT
 
 
+@pytest.mark.parametrize("place", ["bucket", "directory"])
+def test_what_links_lead_to_is_saved(s3: S3Server, storage: "Storage", tmp_path: Path, place: str) -> None:
+    from pyarrow.fs import FileSelector, LocalFileSystem  # noqa: PLC0415 - heavy
+
+    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
+
+    folder, elsewhere = tmp_path / "checkpoint", tmp_path / "cache"
+    for made in (folder / "own", elsewhere / "inner"):
+        made.mkdir(parents=True)
+    (elsewhere / "inner" / "weights").write_bytes(CONTENT)
+    (folder / "shared").symlink_to(elsewhere)
+    (folder / "latest").symlink_to("shared/inner/weights")
+    (folder / "own" / "again").symlink_to("../shared")
+    target, path = storage if place == "bucket" else (LocalFileSystem(), str(tmp_path / "saved"))
+    target.create_dir(path)
+    save_files(str(folder), path, None, target)
+    files = [one for one in target.get_file_info(FileSelector(path, recursive=True)) if one.is_file]
+    assert {one.path.removeprefix(f"{path}/"): one.size for one in files} == dict.fromkeys(
+        ("shared/inner/weights", "latest", "own/again/inner/weights"), len(CONTENT)
+    )
+    assert not any(one.is_symlink() for one in (tmp_path / "saved").rglob("*"))
+
+
 PAGE = b"<html><body>Sign in</body></html>"
 PAGES = {
     "a page": PAGE,
