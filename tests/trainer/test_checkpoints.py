@@ -84,6 +84,37 @@ def test_a_file_whose_name_is_not_utf_8_is_named(service: FakeService, add: Add,
     assert len(saved_by(service, trial)) == 1
 
 
+def test_files_in_a_linked_folder_are_saved(service: FakeService, add: Add, saves: dict[str, Any]) -> None:
+    trial = add(trainer={**saves, "entrypoint": "train:save_links"}, config={"bad": None})
+    assert service.finished(trial).outcome == Outcome.COMPLETED
+    newest = saved_by(service, trial)[-1]
+    assert (newest / "linked" / "state").read_text() == "second"
+    assert not (newest / "linked").is_symlink()
+    assert service.reports[trial][-1].checkpoint_bytes == len("second")
+
+
+@pytest.mark.parametrize("bad", ["nowhere", "."])
+def test_a_link_that_leads_nowhere_or_in_a_circle_is_the_users_error(
+    service: FakeService, add: Add, saves: dict[str, Any], bad: str
+) -> None:
+    spec = {**saves, "entrypoint": "train:save_links", "reuse_workers": False}
+    error = service.finished(add(trainer=spec, config={"bad": bad})).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert f"the checkpoint cannot be saved: the link 'bad' to {bad!r} leads to " in error.message
+
+
+def test_a_function_that_leaves_no_descriptor_to_save_with_is_told_so(
+    service: FakeService, add: Add, saves: dict[str, Any]
+) -> None:
+    error = service.finished(add(trainer={**saves, "entrypoint": "train:save_without_descriptors"})).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert "Too many open files" in error.message
+    assert "the process has reached its limit of open files (" in error.message
+    assert "storage must have room" not in error.message
+
+
 def test_the_checkpoint_that_an_attempt_has_resumed_from_stays_until_its_end(
     service: FakeService, add: Add, saves: dict[str, Any]
 ) -> None:

@@ -45,10 +45,10 @@ def test_a_slot_says_that_the_checkpoint_is_missing_unless_the_storage_is_away(s
     command = {"kind": "command", "command": ["true"], "metrics": {"stdout": [r"loss=(?P<loss>\\S+)"]}}
     told = [
         failure_of(service, command),
-        *(failure_of(service, reads, by=by, storage="there") for by in ("method", "file")),
+        *(failure_of(service, reads, by=by, storage="there") for by in ("method", "file", "task")),
     ]
     away = [failure_of(service, reads, by=by, storage=state) for by, state in (("file", "away"), ("method", "back"))]
-    assert [one.is_checkpoint_missing for one in told + away] == [True, True, True, False, False]
+    assert [one.is_checkpoint_missing for one in told + away] == [True] * 4 + [False] * 2
     assert {one.kind for one in told + away} == {FailureKind.LOST}
     assert all("/none is not on the storage" in one.message for one in told + away)
 

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem
 
+from trainer.open_file_limit import open_file_advice
 from trainer.ray_train.file_copy import ELSEWHERE_ADVICE
 
 logger = logging.getLogger(__name__)
@@ -160,4 +161,5 @@ def _size(count: int) -> str:
 
 
 def _cannot_be_written(location: str, error: Exception) -> str:
-    return f"{location} cannot be written: {type(error).__name__}: {error}"
+    advice = open_file_advice(str(error))
+    return f"{location} cannot be written: {type(error).__name__}: {error}{f'; {advice}' if advice else ''}"

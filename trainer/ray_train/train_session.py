@@ -34,6 +34,7 @@ from ray.train.v2._internal.execution.train_fn_utils import (
 )
 from ray.train.v2._internal.logging import patch_print
 
+from trainer.open_file_limit import open_file_advice
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
 from trainer.ray_train.checkpoint_file_sizes import FileSizes, check_files, file_sizes
 from trainer.ray_train.file_copy import save_files
@@ -243,10 +244,10 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         if validation and self._hooks.on_validated is None:
             raise ValueError(NO_VALIDATION)
         # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
-        files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
         saved_by_ray = None if kwargs.get("checkpoint_upload_fn") else checkpoint
         if saved_by_ray is not None and checkpoint_upload_mode != CheckpointUploadMode.NO_UPLOAD:
             check_files(saved_by_ray)
+        files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
         if checkpoint_dir_name:  # of all ranks rank 0's name counts, which may have no part of the checkpoint
             with self._hooks.during(CHECKPOINTING):
                 checkpoint_dir_name = self._hooks.unused_name(checkpoint_dir_name)
@@ -344,6 +345,8 @@ def storage_error(error: OSError | RuntimeError | ArrowException, checkpoint: Ch
 
     `checkpoint` is None for one that the user's own function uploads.
     """
+    if open_file_advice(str(error)) is not None:
+        return None
     if isinstance(error, ArrowException) and not isinstance(error, OSError):  # such as of a page in a bucket's place
         return None if checkpoint is None else OSError(str(error))
     if isinstance(error, FileNotFoundError | NotADirectoryError):

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any, TypeGuard
 from urllib.parse import unquote, urlsplit
 
+from trainer.open_file_limit import open_file_advice
 from trainer.storable_values import storable_text
 from trainer.worker.user_code import BadEntrypoint
 
@@ -122,7 +123,9 @@ def not_saved(folder: str, error: OSError, sizes: Mapping[str, int] | None = Non
     return failure
 
 
-def not_read(path: str, error: OSError) -> NotRead:
+def not_read(path: str, error: OSError) -> OSError:
+    if open_file_advice(str(error)) is not None:  # the user's code keeps files open
+        return OSError(error.errno, f"the checkpoint {path} could not be read: {error}")
     advice = "every node must be able to read the experiment's storage"
     if isinstance(error, FileNotFoundError):
         failure: NotRead = NotThere(f"the checkpoint {path} is not on the storage: {error}; {advice}")
@@ -167,7 +170,7 @@ def _described(
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
     location = None if isinstance(error, OF_COMMANDS) else user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
-    if (advice := _advice_on_missing_module(error, folder)) is not None:
+    if (advice := _advice_on_missing_module(error, folder) or open_file_advice(_text_of(error))) is not None:
         message = f"{message}; {advice}"
     if isinstance(error, DatasetNotMade):
         return Failure(error.failure.kind, message, error.failure.traceback or user_traceback(error))

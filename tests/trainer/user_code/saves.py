@@ -1,12 +1,14 @@
 """What a test of checkpoints runs on the workers. It travels as a user's package."""
 
 import os
+import resource
 import shutil
 import signal
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import ray.data
 import ray.train
 from ray.train import Checkpoint
 
@@ -31,6 +33,32 @@ def save_badly_named(config: dict[str, Any]) -> None:
         ray.train.report({"text": "second"}, checkpoint=Checkpoint.from_directory(folder))
 
 
+def save_links(config: dict[str, Any]) -> None:
+    """Its second checkpoint has a link to a folder elsewhere, and the `bad` one if there is one."""
+    save("first")
+    with tempfile.TemporaryDirectory() as elsewhere, tempfile.TemporaryDirectory() as folder:
+        Path(elsewhere, "state").write_text("second")
+        Path(folder, "linked").symlink_to(elsewhere)
+        if config["bad"] is not None:
+            Path(folder, "bad").symlink_to(config["bad"])
+        ray.train.report({"text": "second"}, checkpoint=Checkpoint.from_directory(folder))
+
+
+def save_without_descriptors(config: dict[str, Any]) -> None:
+    """Its second checkpoint is saved by a process that can open no file any more."""
+    save("first")
+    folder, opened = Path(tempfile.mkdtemp()), []  # its removal would fail, too
+    (folder / "state").write_text("second")
+    saved = Checkpoint.from_directory(str(folder))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 100, hard))
+    try:
+        while True:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        ray.train.report({"text": "second"}, checkpoint=saved)
+
+
 def read_again(config: dict[str, Any]) -> None:
     """Reads the checkpoint that it has resumed from after it has saved newer ones, and they are known."""
     checkpoint = ray.train.get_checkpoint()
@@ -52,6 +80,9 @@ def read(config: dict[str, Any]) -> None:
     try:
         if config["by"] == "method":
             checkpoint.to_directory()
+        elif config["by"] == "task":
+            file = Path(checkpoint.path, "state")
+            ray.data.range(1).map_batches(lambda batch: {**batch, "text": [file.read_text()]}).materialize()
         else:
             Path(checkpoint.path, "state").read_text()
     except OSError:

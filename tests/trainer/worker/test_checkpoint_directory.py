@@ -203,3 +203,16 @@ def test_a_full_disk_of_the_node_is_not_the_users_error(
         "the command's checkpoint directory cannot be saved: [Errno 28] No space left on device: 'state'; "
         "the node's temporary directory must have room and work (rank 0 of 1)"
     )
+
+
+def test_a_rank_that_can_open_no_more_files_blames_no_disk(saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_descriptor(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "state")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", no_descriptor)
+    with pytest.raises(NodeDiskFailed) as raised:
+        saving.take(4)
+    failure = describe(raised.value, rank=0, world_size=1, is_importing=False, folder=None)
+    assert failure.kind == "lost"
+    assert "[Errno 24] Too many open files: 'state' (rank 0 of 1); the process has reached its limit" in failure.message
+    assert "must have room" not in failure.message

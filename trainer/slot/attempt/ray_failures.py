@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from trainer.client.errors import CallRefused, ServiceFailed
+from trainer.open_file_limit import open_file_advice
 from trainer.ray_train.file_copy import ELSEWHERE_ADVICE
 from trainer.storable_values import storable_text
 from trainer.worker.failures import (
@@ -121,8 +122,9 @@ def _not_stored(error: BaseException, links: list[BaseException], storage: str) 
         return None
     why, shown = headline(storage_error), user_traceback(error)
     is_of_storage = any(STORAGE_FILES.search(text) for text in (*map(str, links), *map(_files_of, links)))
-    message = _not_storable(storage, why) if is_of_storage else f"the workers could not be set up: {why}"
-    return Failure(LOST, message, shown)
+    if is_of_storage and open_file_advice(why) is None:
+        return Failure(LOST, _not_storable(storage, why), shown)
+    return Failure(LOST, _with_advice(f"the workers could not be set up: {why}"), shown)
 
 
 def _is_of_foreign_state(link: BaseException) -> bool:
@@ -145,7 +147,12 @@ def _files_of(link: BaseException) -> str:
 
 
 def _not_storable(storage: str, why: str) -> str:
-    return f"checkpoints cannot be stored at {storage}: {why}; {STORAGE_ADVICE}"
+    return f"checkpoints cannot be stored at {storage}: {why}; {open_file_advice(why) or STORAGE_ADVICE}"
+
+
+def _with_advice(message: str) -> str:
+    advice = open_file_advice(message)
+    return message if advice is None else f"{message}; {advice}"
 
 
 def _not_set_up(links: list[BaseException]) -> Failure | None:
@@ -183,9 +190,8 @@ def undelivered(error: Exception) -> Failure:
 
 
 def slot_failed(error: Exception) -> Failure:
-    return Failure(
-        LOST, f"the process that ran it for the agent (its slot) failed: {headline(error)}", user_traceback(error)
-    )
+    message = _with_advice(f"the process that ran it for the agent (its slot) failed: {headline(error)}")
+    return Failure(LOST, message, user_traceback(error))
 
 
 def to_json(failure: Failure, *, began: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from trainer.open_file_limit import open_file_advice
 from trainer.worker.failures import BadCommandFile, NodeDiskFailed
 
 OF_THE_USER = frozenset(
@@ -38,7 +39,8 @@ def naming_disk_errors(what: str) -> Callable[[Callable[Parameters, Result]], Ca
             except OSError as error:
                 if error.errno in OF_THE_USER:
                     raise BadCommandFile(f"{what}: {error}") from error
-                raise NodeDiskFailed(f"{what}: {error}; {NODE_ADVICE}") from error
+                is_disk = open_file_advice(str(error)) is None  # else `failures` says what to change
+                raise NodeDiskFailed(f"{what}: {error}{f'; {NODE_ADVICE}' if is_disk else ''}") from error
 
         return named
 

@@ -1,6 +1,7 @@
 """Why attempts fail: what a rank reports, what the errors of Ray mean, and what the service gets."""
 
 import errno
+import os
 import re
 import traceback
 from collections.abc import Callable
@@ -291,6 +292,19 @@ def test_a_page_in_the_place_of_the_state_of_ray_train_is_a_loss_of_the_storage(
     failure = classified(rays("ControllerError", "failed", controller_failure=caught.value))
     assert failure.kind == "lost"
     assert failure.message.startswith("checkpoints cannot be stored at /storage: what Ray Train reads there is not its")
+
+
+def test_a_process_without_a_free_descriptor_blames_no_storage(tmp_path: Path) -> None:
+    os_error = OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(tmp_path / "state"))
+    of_ray = ' File "ray/train/v2/_internal/execution/storage.py", line 3'
+    failure = classified(rays("ControllerError", of_ray, controller_failure=os_error))
+    assert failure.kind == "lost"
+    assert failure.message.startswith("the workers could not be set up: OSError: [Errno 24] Too many open files")
+    assert "reached its limit of open files" in failure.message
+    read = not_read("/storage/checkpoint", os_error)
+    failure = describe(read, rank=0, world_size=1, is_importing=False, folder=None, resume="/storage/checkpoint")
+    assert failure.kind == "user_error"
+    assert "the process has reached its limit of open files (" in failure.message
 
 
 def test_an_os_error_that_is_not_of_the_storage_does_not_blame_it() -> None:
