@@ -44,6 +44,8 @@ DATA_TASK_FAILED = re.compile(
 TASK_FRAME = re.compile(r'^  File "(.*)", line (\d+), in .*\n(?:    .*\n)*(\S.*)?', re.MULTILINE)
 """A frame in Ray's text; after the last one, the error."""
 
+NO_FILE = re.compile(r"FileNotFoundError: .*'(.+)'$")
+
 MISSING_MODULE = re.compile(r"No module named '(\w+)")
 
 KILLED_DATA_LOADER = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal: Killed|exited unexpectedly)")
@@ -227,16 +229,19 @@ def headline(error: BaseException) -> str:
 
 
 def _headline_of_data_task(error: BaseException) -> str | None:
-    """That of the error in a task of Ray Data, and where it was raised, which Ray tells in its text only."""
-    if not type(error).__module__.startswith("ray."):
-        return None
-    text = _text_of(error)
-    failed = DATA_TASK_FAILED.search(text)
-    frames = TASK_FRAME.findall(text[: failed.start()]) if failed is not None else []
+    """That of the error in a task of Ray Data, and where it was raised."""
+    frames = _frames_of_data_task(error)
     if not frames or not (raised := frames[-1][2]):
         return None
     file, line, _ = next((one for one in reversed(frames) if "/site-packages/" not in one[0]), frames[-1])
     return f"{raised} (a task of Ray Data, {PurePath(file).name}:{line})"
+
+
+def _frames_of_data_task(error: BaseException) -> list[tuple[str, str, str]]:
+    """As TASK_FRAME: Ray tells them in its text only. Empty for any other error."""
+    text = _text_of(error) if type(error).__module__.startswith("ray.") else ""
+    failed = DATA_TASK_FAILED.search(text)
+    return TASK_FRAME.findall(text[: failed.start()]) if failed is not None else []
 
 
 def _text_of(error: BaseException) -> str:
@@ -264,10 +269,17 @@ def _local_path(uri: str) -> str:
 
 
 def not_read_if_missing(error: BaseException, checkpoint: str | None) -> BaseException:
-    """The error, or NotRead in its place if `is_of_missing_checkpoint`."""
-    if not is_of_missing_checkpoint(error, checkpoint):
+    """The error, or NotRead in its place if `is_of_missing_checkpoint`, also in a task of Ray Data."""
+    raised = _missing_file_of_data_task(error) or error
+    if not is_of_missing_checkpoint(raised, checkpoint):
         return error
-    return not_read(str(checkpoint), error).with_traceback(error.__traceback__)
+    return not_read(str(checkpoint), raised).with_traceback(error.__traceback__)
+
+
+def _missing_file_of_data_task(error: BaseException) -> OSError | None:
+    frames = _frames_of_data_task(error)
+    found = NO_FILE.match(frames[-1][2]) if frames else None
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), found[1]) if found is not None else None
 
 
 def loss_of_datasets(error: BaseException) -> DatasetNotMade | None:
