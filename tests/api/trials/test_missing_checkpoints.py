@@ -77,6 +77,28 @@ def test_a_trial_continues_from_an_older_checkpoint_when_two_attempts_have_misse
     assert steps == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("again", [0.01, 0.9])
+def test_milestones_that_are_passed_again_count_once_and_decide_as_before(service: Api, again: float) -> None:
+    rule = {"rule": "asha", "reduction_factor": 3}
+    name, trial = saved(service, early_stopping=rule, limits={"max_trials": 2})
+    path = f"/v1/trials/{trial.trial}/decisions"
+    decided = service.get(path)["items"]
+    assert [(one["milestone"], one["decision"]) for one in decided] == [(1, "continue"), (3, "continue")]
+    miss(service, name)
+    later = given(service, name)
+    assert resumed_from(later) == "/c/2"
+    assert later.report(epoch=3, accuracy=again)["decision"] == "continue"
+    assert service.get(path)["items"] == decided
+    later.finish()
+    other = given(service, name)
+    assert [other.report(epoch=step, accuracy=value)["decision"] for step, value in ((1, 0.1), (3, 0.2))] == [
+        "continue",
+        "stop",
+    ]
+    [stop] = [one for one in service.get(f"/v1/trials/{other.trial}/decisions")["items"] if one["decision"] == "stop"]
+    assert (stop["milestone"], stop["cutoff"], stop["compared_with"]) == (3, 0.3, [0])
+
+
 def test_losses_that_do_not_say_that_the_checkpoint_is_missing_change_nothing(service: Api) -> None:
     """Such as those that an agent of an earlier version reports, and of a storage that is away."""
     name, trial = saved(service)
