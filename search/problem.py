@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from search.space.parameters import CategoricalParameter, Parameter
+from search.space.parameters import CategoricalParameter
 from search.space.space import Params, Space
 
 Direction = Literal["minimize", "maximize"]
@@ -101,15 +101,15 @@ class Problem:
         """The names of the parameters that have the feature: categorical ones with a choice, or conditional ones."""
         match feature:
             case Feature.CATEGORICALS:
-                return [name for name, one in self.space.root.items() if has_choices(one)]
+                return [
+                    name
+                    for name, one in self.space.root.items()
+                    if isinstance(one, CategoricalParameter) and len(one.choices) > 1
+                ]
             case Feature.CONDITIONS:
                 return self.space.conditional
             case _:
                 return []
-
-
-def has_choices(parameter: Parameter) -> bool:
-    return isinstance(parameter, CategoricalParameter) and len(parameter.choices) > 1
 
 
 class SpaceExhausted(Exception):

@@ -68,10 +68,6 @@ def peers_around(peers: Peers, direction: Direction, rank: int) -> tuple[int, Se
     return first, peers.ranked(direction, first, MAX_COMPARED_WITH)
 
 
-def numbers_of(peers: Sequence[Peer]) -> tuple[int, ...]:
-    return tuple(peer.number for peer in peers)
-
-
 def compared(value: float, cutoff: float) -> tuple[str, str]:
     """`0.71` and `below 0.83`, with as many digits as are needed to distinguish them."""
     relation = "equal to" if value == cutoff else "above" if value > cutoff else "below"

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from service.api.http.bodies.body_reader import MAX_BODY_BYTES
-from service.api.http.bodies.lease_body import LeaseBody
+from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, LeaseToken, TrialId
 from service.api.http.headers import services_header
 from service.api.http.openapi_errors import problems
@@ -21,14 +21,14 @@ from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk
 
 router = APIRouter(tags=["running trials"], route_class=LeaseRoute, responses=problems(NotFound, LeaseLost))
 
-_HEARTBEAT = LeaseBody(Heartbeat, absent=Heartbeat())
-_LOG = LeaseBody(LogChunk, max_bytes=MAX_BODY_BYTES)
+_HEARTBEAT = JsonBody(Heartbeat, absent=Heartbeat(), leased=True)
+_LOG = JsonBody(LogChunk, max_bytes=MAX_BODY_BYTES, leased=True)
 _REPORT_FIRST = "report it first: the value of a trial is that of its last report"
 _OPTUNAS_TELL = {
     **dict.fromkeys(("value", "values", "metrics"), _REPORT_FIRST),
     "state": "use outcome: completed, failed, or stopped (also for a pruned trial)",
 }
-_FINISH = LeaseBody(Finish, instead=_OPTUNAS_TELL)
+_FINISH = JsonBody(Finish, instead=_OPTUNAS_TELL, leased=True)
 
 
 @router.post(REPORTS, openapi_extra=BODY.openapi)

@@ -63,7 +63,7 @@ async def create_experiment(
     request: Request, submission: SpecAndCode, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
 ) -> ExperimentView:
     """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
-    spec = await run_in_threadpool(lambda: parse_spec(_with_package(context, submission)))
+    spec = await run_in_threadpool(_parsed, context, submission)
     key, earlier = idempotency_key, None
     if key is not None:  # before the code, whose mistakes are answered after a conflict
         earlier = await run_in_threadpool(create.created_with, context, key, spec)
@@ -187,17 +187,16 @@ async def delete_experiment(
     await run_in_threadpool(control.delete, context, experiment, keep_checkpoints=keep_checkpoints)
 
 
-def _with_package(context: Context, submission: Submission) -> Any:
-    """The spec's document, naming the package of the code that was sent with it."""
+def _parsed(context: Context, submission: Submission) -> ExperimentSpec:
+    """The spec, which names the package of the code that was sent with it. Raises Invalid."""
     document = submission.document
     trainer = document.setdefault("trainer", {}) if isinstance(document, dict) else None
-    if submission.package is None or not isinstance(trainer, dict):  # `parse_spec` says what is wrong with the document
-        return document
-    if "package" in trainer:
-        message = "must be absent when code is sent with the spec; leave out one of the two"
-        raise Invalid([Mistake(("trainer", "package"), message)])
-    trainer["package"] = store_package(context, submission.package).id
-    return document
+    if submission.package is not None and isinstance(trainer, dict):  # else `parse_spec` says what is wrong
+        if "package" in trainer:
+            message = "must be absent when code is sent with the spec; leave out one of the two"
+            raise Invalid([Mistake(("trainer", "package"), message)])
+        trainer["package"] = store_package(context, submission.package).id
+    return parse_spec(document)
 
 
 def _view(context: Context, written: ExperimentRow) -> ExperimentView:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from service.api.http.bodies.lease_body import LeaseBody
+from service.api.http.bodies.json_body import JsonBody
 from service.api.http.error_precedence import with_error_precedence
 from service.api.http.headers import bearer_token, header
 from service.api.http.lease_checks import look_up_lease
@@ -24,7 +24,7 @@ from trainer.traces import tracing
 from trainer.wire import Answer, Reports
 
 REPORTS = "/v1/trials/{trial}/reports"
-BODY = LeaseBody(Reports)
+BODY = JsonBody(Reports, leased=True)
 
 
 class PostPath:

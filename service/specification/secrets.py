@@ -59,18 +59,16 @@ def secret_warnings(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[Mis
             if is_named_so or KNOWN_TOKEN.search(value):
                 is_reserved = name.upper().startswith(RESERVED)
                 yield _warning(("trainer", *where, name), UNDER_OTHER_NAME if is_reserved else BY_AGENT.format(name))
-    for path, text, advice in (*_packages(env), *_texts(trainer, config)):
+    for path, text, advice in _texts(trainer, env, config):
         if KNOWN_TOKEN.search(text) or _is_named_constant(path, text):
             yield _warning(path, advice)
 
 
-def _packages(env: RuntimeEnv) -> Iterator[tuple[Path, str, str]]:
+def _texts(trainer: Trainer, env: RuntimeEnv, config: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
+    """Other texts in which a secret may be, each with what to do instead."""
     for name, installer in (("pip", env.pip), ("uv", env.uv)):
         for index, requirement in enumerate(installer.packages if installer is not None else ()):
             yield ("trainer", "runtime_env", name, "packages", index), requirement, BY_NODES
-
-
-def _texts(trainer: Trainer, config: Mapping[str, Any]) -> Iterator[tuple[Path, str, str]]:
     for index, argument in enumerate(trainer.command or ()):
         yield ("trainer", "command", index), argument, IN_ENVIRONMENT
     for path, text in _texts_in(config, ("config",)):

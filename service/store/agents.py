@@ -46,11 +46,6 @@ def nodes_of(agent: AgentRow) -> list[Node]:
     return [stored(Node, node) for node in agent.nodes]
 
 
-def set_nodes(agent: AgentRow, nodes: Iterable[Node]) -> None:
-    """Store the nodes. Omit default fields, because older services refuse unknown ones."""
-    agent.nodes = [node.model_dump(mode="json", exclude_defaults=True) for node in nodes]
-
-
 def total_resources(agents: Iterable[AgentRow]) -> dict[str, float]:
     """The sums over the nodes of these agents."""
     totals = Counter[str]()

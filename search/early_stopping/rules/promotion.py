@@ -5,7 +5,7 @@ Of trials that tie, the older ones count as better. Otherwise each new one would
 
 from collections.abc import Iterator, Sequence
 
-from search.early_stopping.decision import Release, Verdict, compared, numbers_of, peers_around
+from search.early_stopping.decision import Release, Verdict, compared, peers_around
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peer, Peers
@@ -31,7 +31,7 @@ def arrival(rule: Rungs, report: MetricReport, rung: int, history: History) -> V
         cutoff=finite_number(cutoff),
         compared_count=standing.count,
         reason=_reason(rule, report, rung, cutoff, count) + (_why_paused(report, cutoff) if pauses else ""),
-        compared_with=numbers_of(nearest),
+        compared_with=tuple(peer.number for peer in nearest),
         pauses=pauses,
     )
 
@@ -142,6 +142,6 @@ def _promotion(
         value=best.value,
         cutoff=finite_number(cutoff),
         compared_count=count - 1,
-        compared_with=tuple(number for number in numbers_of(nearest) if number != best.number),
+        compared_with=tuple(peer.number for peer in nearest if peer.number != best.number),
         reason=f"{reason}: promoted",
     )

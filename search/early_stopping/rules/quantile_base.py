@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from search.early_stopping.decision import Verdict, compared, numbers_of, peers_around
+from search.early_stopping.decision import Verdict, compared, peers_around
 from search.early_stopping.history import AT_END, COMPLETED, History, MetricReport
 from search.early_stopping.peers import Peer, Peers
 from search.early_stopping.rule import MAX_COUNT, StoppingRule
@@ -68,7 +68,7 @@ class Quantile(StoppingRule):
             compared_count=count,
             reason=f"the best {report.metric} up to step {report.step}, {own}, is {relation}, "
             f"{self.cutoff_name()} of {counted(count, 'completed trial')} there",
-            compared_with=numbers_of(nearest),
+            compared_with=tuple(peer.number for peer in nearest),
         )
 
     def _has_started(self, report: MetricReport, history: History) -> bool:

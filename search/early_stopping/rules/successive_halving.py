@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from search.early_stopping.decision import Release, Verdict, compared, numbers_of
+from search.early_stopping.decision import Release, Verdict, compared
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.rules.promotion import arrival, promotions
@@ -38,7 +38,7 @@ class SuccessiveHalving(Rungs):
             cutoff=finite_number(cutoff) if standing.count else None,
             compared_count=standing.count,
             reason=self._reason(report, self.rung_name(pool, milestone), compared(report.value, cutoff), count),
-            compared_with=numbers_of(nearest),
+            compared_with=tuple(peer.number for peer in nearest),
         )
 
     def releases(self, paused: PausedTrials) -> Iterator[Release]:

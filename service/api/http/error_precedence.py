@@ -19,7 +19,8 @@ async def with_error_precedence(
 ) -> Answer:
     """The answer of `call`. If the request has `mistakes`, `look_up` may raise what comes before them.
 
-    Only a missing token comes before a body that cannot be read; for a large body also `LeaseBody`'s refusals.
+    Only a missing token comes before a body that cannot be read; for a large body also the refusals
+    of a `JsonBody` that is `leased`.
     """
     try:
         return await call(request)

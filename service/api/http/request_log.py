@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 REQUEST_ID = b"x-request-id"
 
 _WELL_FORMED = re.compile(rb"[\w.:=+/@-]{1,128}", re.ASCII)
+"""A client's own id, which is kept: one word of ordinary characters."""
 _NAMED = {"experiments": "experiment", "trials": "trial", "agents": "agent"}
 MAX_NAME = 200
 
@@ -55,12 +56,14 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        request = given_id(headers.get(REQUEST_ID)) or new_request_id()
+        given = headers.get(REQUEST_ID, b"")
+        request = given.decode() if _WELL_FORMED.fullmatch(given) else new_request_id()
+        token = headers.get(b"authorization", b"").rpartition(b" ")[2].decode("latin-1")
         # Not for this block only: uvicorn logs what is raised here, in the same task.
         log_context.begin(
             request=request,
             traceparent=tracing.traceparent,
-            **{CREDENTIAL: _credential(headers.get(b"authorization"))},
+            **{CREDENTIAL: token or None},  # it may be in a URL or in an error, too
             **dict(_named(scope["path"])),
         )
         began, status = time.perf_counter(), 500
@@ -84,18 +87,6 @@ class RequestLog:
             if logger.isEnabledFor(logging.DEBUG):
                 fields = {"status": status, "seconds": round(seconds, 4)}
                 logger.debug("%s %s %d", scope["method"], scope["path"], status, extra={"fields": fields})
-
-
-def given_id(header: bytes | None) -> str | None:
-    """The client's own id, if it is one word of ordinary characters."""
-    return header.decode() if header is not None and _WELL_FORMED.fullmatch(header) else None
-
-
-def _credential(authorization: bytes | None) -> str | None:
-    """The token, which may be in a URL or in an error, too."""
-    if authorization is None:
-        return None
-    return authorization.rpartition(b" ")[2].decode("latin-1") or None
 
 
 def _named(path: str) -> Iterator[tuple[str, str]]:

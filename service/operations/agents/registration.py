@@ -4,7 +4,6 @@ from datetime import datetime, timedelta
 
 from service.errors import AgentNameTaken
 from service.runtime.context import Context
-from service.store.agents import set_nodes
 from service.store.json_of_other_versions import stored
 from service.store.sql.database import database_now
 from service.store.sql.get_or_create import get_or_create
@@ -20,7 +19,8 @@ def register_agent(context: Context, name: str, message: Claim) -> None:
         if message.instance is not None:
             seconds = context.settings.lease_seconds + message.wait_seconds
             _take_name(row, message.instance, message.replaces, now + timedelta(seconds=seconds))
-        set_nodes(row, message.nodes)
+        # Without default fields, because older services refuse unknown ones.
+        row.nodes = [node.model_dump(mode="json", exclude_defaults=True) for node in message.nodes]
         row.storage_error = message.storage_error
         row.last_seen_at = now
 

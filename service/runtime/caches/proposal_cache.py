@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -104,18 +104,14 @@ class _View:
         for row in milestones:
             self.milestones[row.number][row.milestone] = row.value
         rows = {trial.number: observation_of(self.spec, trial) for trial in trials if trial.confirms is None}
-        if not self.study.scores_curves:
-            return self._inside(rows.values())
-        self.observations |= rows
-        numbers = {*rows, *(row.number for row in milestones)} & self.observations.keys()
-        return self._inside(
-            with_rungs(self.spec, self.observations[number], self.milestones) for number in sorted(numbers)
-        )
-
-    def _inside(self, observations: Iterable[Observation]) -> list[Observation]:
+        found = list(rows.values())
+        if self.study.scores_curves:
+            self.observations |= rows
+            numbers = {*rows, *(row.number for row in milestones)} & self.observations.keys()
+            found = [with_rungs(self.spec, self.observations[number], self.milestones) for number in sorted(numbers)]
         if self.spec_changed_at_event == 0:
-            return list(observations)
-        return [one for one in observations if inside(self.spec.space, one.params)]
+            return found
+        return [one for one in found if inside(self.spec.space, one.params)]
 
 
 @dataclass

@@ -24,7 +24,10 @@ from service.api.http.bodies.body_reader import (
     read_body,
     unsupported,
 )
+from service.api.http.headers import bearer_token, header
+from service.api.http.lease_checks import look_up_holder
 from service.errors import BadRequest, Invalid, TooLarge
+from service.operations.attempts.leases import no_lease_token
 from service.runtime.context import Context
 from service.specification.json_hooks import object_of_unique_names
 
@@ -43,6 +46,10 @@ Message = TypeVar("Message", bound=BaseModel)
 class JsonBody(Generic[Message]):
     """A dependency that parses a JSON body. Without a body it takes `absent`, if that is given.
 
+    `leased`: its callers are the attempts' holders, who have no access token that is checked before a body is read. So
+    nothing is read of a call without a token, and no large body of a call whose token is not its trial's. A small body
+    costs no query here: the transaction that takes the message checks the lease.
+
     `instead` says of fields that others would expect here what to do or write in their place.
 
     FastAPI does not know of this body, so `openapi` describes it: FastAPI would read a body that it knows before any
@@ -55,11 +62,14 @@ class JsonBody(Generic[Message]):
         absent: Message | None = None,
         max_bytes: int = MAX_MESSAGE_BYTES,
         instead: Mapping[str, str] = MappingProxyType({}),
+        *,
+        leased: bool = False,
     ) -> None:
         self._kind = kind
         self._absent = absent
         self._max_bytes = max_bytes
         self._instead = instead
+        self._leased = leased
 
     @property
     def openapi(self) -> dict[str, Any]:
@@ -68,8 +78,14 @@ class JsonBody(Generic[Message]):
         return {"requestBody": {"required": self._absent is None, "content": {JSON: {"schema": schema}}}}
 
     async def __call__(self, request: Request) -> Message:
-        """Raises BadRequest for what is not JSON, UnsupportedMediaType, TooLarge, and Invalid with every mistake."""
-        body = await self._read(request)
+        """Raises BadRequest for what is not JSON, UnsupportedMediaType, TooLarge, and Invalid with every mistake.
+
+        Of a holder also Unauthorized and NotFound.
+        """
+        if self._leased and bearer_token(header(request, b"authorization")) is None:
+            raise no_lease_token()
+        admit = look_up_holder if self._leased else None
+        body = await read_body(request, self._max_bytes, partial(body_too_large, self._max_bytes), admit)
         if not body and self._absent is not None:
             return self._absent
         if not is_json(kind := content_type(request)) and kind not in UNDECLARED:
@@ -79,12 +95,14 @@ class JsonBody(Generic[Message]):
             return await context.threads.reading(self._message, body)
         return self._message(body)
 
-    async def _read(self, request: Request) -> bytes:
-        return await read_body(request, self._max_bytes, partial(body_too_large, self._max_bytes))
-
     def _message(self, body: bytes) -> Message:
+        """Raises BadRequest, Invalid. By the `json` module first: pydantic's own parser refuses lone surrogates."""
         try:
-            return self._kind.model_validate(_read_json(body))
+            document = _DECODER.decode(body.decode("utf-8-sig", "surrogatepass"))
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(f"the body cannot be read as JSON: {error}") from error
+        try:
+            return self._kind.model_validate(document)
         except ValidationError as error:
             raise Invalid([self._with_advice(one) for one in mistakes_of(error)]) from error
 
@@ -95,14 +113,6 @@ class JsonBody(Generic[Message]):
         name = str(mistake.path[0])
         advice = self._instead.get(name) or instead_of(name, [*self._kind.model_fields], "known here")
         return Mistake(mistake.path, f"{UNKNOWN}; {advice}")
-
-
-def _read_json(body: bytes) -> Any:
-    """By the `json` module, because pydantic's own parser refuses lone surrogates. Raises BadRequest, Invalid."""
-    try:
-        return _DECODER.decode(body.decode("utf-8-sig", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body cannot be read as JSON: {error}") from error
 
 
 def _check_parts(body: bytes) -> int:

@@ -17,8 +17,7 @@ from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
-from service.operations.attempts.scheduling.line import read_line
-from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
+from service.operations.attempts.scheduling.line import COUNTED, is_left_to_slots, read_line, startable_trials
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
@@ -118,7 +117,8 @@ def try_assign(
         target = ProposalTarget(experiment.trial_count, experiment.spec_changed_at_event, generation)
         if proposal is None or proposal.target != target:
             return NeedsProposal(target)
-        if computed_ahead and _is_outdated(session, experiment, proposal):
+        has_new_milestones = proposal.seen_milestone not in {None, experiment.milestone_count}
+        if computed_ahead and (has_new_milestones or any_changed_after(session, experiment.id, proposal.seen_event)):
             return NeedsProposal(target)
         trial = create_trial(
             locked,
@@ -130,11 +130,6 @@ def try_assign(
     lease = context.lease_tokens.issue()
     attempt = _start_attempt(context, locked, trial, claimant, lease)
     return build_assignment(context, session, experiment, trial, attempt, lease.token)
-
-
-def _is_outdated(session: Session, experiment: ExperimentRow, proposal: Proposal) -> bool:
-    has_new_milestones = proposal.seen_milestone not in {None, experiment.milestone_count}
-    return has_new_milestones or any_changed_after(session, experiment.id, proposal.seen_event)
 
 
 def propose_ahead(context: Context, experiment_id: str) -> None:
