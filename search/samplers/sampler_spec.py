@@ -1,10 +1,10 @@
 """How an experiment names its sampler: `{sampler: tpe, seed: 7, options: {}}`."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pydantic import (
     ConfigDict,
@@ -24,8 +24,6 @@ from search.plugins import PluginFailed, is_accepted, plugin_failures
 from search.problem import Problem, SpaceExhausted
 from search.samplers.registry import SAMPLERS, sampler_plugins
 from search.samplers.sampler import ChosenSampler, LibraryMissing, Proposer, Sampler, source_of
-
-T = TypeVar("T")
 
 _PATH = ("search", "sampler")
 log = logging.getLogger(__name__)
@@ -80,15 +78,19 @@ class SamplerSpec(JsonModel):
         sampler = self._sampler()
         if self.warm_start:
             problem = replace(problem, warm_started=True)
-        return self._told(lambda: sampler.chooses(problem), None) or ChosenSampler(self.sampler, sampler)
+        chosen = None
+        with suppress(PluginFailed), self._failures():  # the warnings say what it raises
+            chosen = sampler.chooses(problem)
+        return chosen or ChosenSampler(self.sampler, sampler)
 
     def uses_curve_score(self, problem: Problem) -> bool:
         """As the specification says, or else as suits the sampler, if the problem has curve scores."""
-        sampler = self.chosen_for(problem).sampler
-        wanted = self.curve_score
-        if wanted is None:
-            wanted = self._told(lambda: sampler.gains_by_curve_score(problem), otherwise=False)
-        return problem.has_curve_score and wanted
+        if self.curve_score is not None:
+            return problem.has_curve_score and self.curve_score
+        sampler, is_wanted = self.chosen_for(problem).sampler, False
+        with suppress(PluginFailed), self._failures():  # the warnings say what it raises
+            is_wanted = sampler.gains_by_curve_score(problem)
+        return problem.has_curve_score and is_wanted
 
     def uses_priors(self, problem: Problem) -> bool:
         """Whether some proposals come from the parameters' priors."""
@@ -195,14 +197,6 @@ class SamplerSpec(JsonModel):
 
     def _failures(self) -> AbstractContextManager[None]:
         return plugin_failures(self.sampler, is_plugin=self._is_plugin)
-
-    def _told(self, call: Callable[[], T], otherwise: T) -> T:
-        """What the sampler answers. Of another package's, `otherwise` if it raises: the warnings say so."""
-        try:
-            with self._failures():
-                return call()
-        except PluginFailed:
-            return otherwise
 
     def _sampler(self) -> Sampler:
         try:

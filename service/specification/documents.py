@@ -16,6 +16,10 @@ MAX_PARTS = 200_000
 """Values and names, counted with YAML's aliases expanded: a few hundred bytes of aliases can stand for gigabytes."""
 MAX_TEXT = 5_000_000
 """Characters, counted in the same way."""
+TOO_LARGE = (
+    f"the body has more than {MAX_PARTS} names and values, or {MAX_TEXT} characters; YAML's aliases count as what they "
+    "stand for"
+)
 
 
 def read_document(body: bytes, *, is_json: bool) -> Any:
@@ -44,16 +48,18 @@ def check_values(document: Any) -> None:
     left: list[tuple[Path, Any]] = [((), document)]
     while left:
         path, value = left.pop()
-        if isinstance(value, dict | list):
-            for name in value.repeated if isinstance(value, RepeatingObject) else ():
-                found.add((*path, shortened(name)), WRITTEN_TWICE)
+        if isinstance(value, str):
+            characters += len(value)
+        elif isinstance(value, dict | list):
             parts += len(value) * (2 if isinstance(value, dict) else 1)
-            _check_size(parts, characters)
+        if parts > MAX_PARTS or characters > MAX_TEXT:
+            raise TooLarge(TOO_LARGE, max_parts=MAX_PARTS)
+        if isinstance(value, RepeatingObject):
+            for name in value.repeated:
+                found.add((*path, shortened(name)), WRITTEN_TWICE)
+        if isinstance(value, dict | list):
             left += reversed(list(_inner(path, value)))
-            continue
-        characters += len(value) if isinstance(value, str) else 0
-        _check_size(parts, characters)
-        if fault := _fault_in(value):
+        elif fault := _fault_in(value):
             found.add(path, fault)
     found.refuse()
 
@@ -69,15 +75,6 @@ def _inner(path: Path, value: dict[str, Any] | list[Any]) -> Iterator[tuple[Path
     else:
         for index, inner in enumerate(value):
             yield (*path, index), inner
-
-
-def _check_size(parts: int, characters: int) -> None:
-    if parts > MAX_PARTS or characters > MAX_TEXT:
-        message = (
-            f"the body has more than {MAX_PARTS} names and values, or {MAX_TEXT} characters; YAML's aliases count as "
-            "what they stand for"
-        )
-        raise TooLarge(message, max_parts=MAX_PARTS)
 
 
 def _fault_in(value: Any) -> str | None:

@@ -30,9 +30,9 @@ def any_object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """The same for documents whose names have no paths. Raises Invalid."""
-    found = any_object(fields)
-    if isinstance(found, RepeatingObject):
-        raise Invalid([Mistake((shortened(name),), WRITTEN_TWICE) for name in found.repeated])
+    found = dict(fields)
+    if len(found) < len(fields):
+        raise Invalid([Mistake((shortened(name),), WRITTEN_TWICE) for name in RepeatingObject(fields).repeated])
     return found
 
 

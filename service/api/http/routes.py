@@ -1,7 +1,7 @@
 """Routes that answer a request with several faults in one order: 400, 401, 403, 404, 409, 422."""
 
 from collections.abc import Callable, Coroutine
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -26,12 +26,8 @@ class Route(APIRoute):
         return tuple(field.alias for field in self.dependant.query_params)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle, look_up = super().get_route_handler(), self.look_up
-
-        async def handle_with_precedence(request: Request) -> Response:
-            return await with_error_precedence(request, handle, look_up, (Invalid, RequestValidationError))
-
-        return handle_with_precedence
+        handle, mistakes = super().get_route_handler(), (Invalid, RequestValidationError)
+        return partial(with_error_precedence, call=handle, look_up=self.look_up, mistakes=mistakes)
 
     @staticmethod
     async def look_up(request: Request) -> None:

@@ -1,5 +1,6 @@
-"""What the kind and the worker group of a trainer require and exclude, and the placeholders of a command."""
+"""What the kind, the entrypoints, the command and the worker group of a trainer require and exclude."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -7,19 +8,22 @@ from search.mistakes import Mistake
 from search.numbers_in_messages import counted
 from search.space.space import Space
 from service.specification.cross_field_checks.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
-from service.specification.cross_field_checks.entrypoint_names import mistakes_in_entrypoint_names
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_runtime_env
-from trainer.wire import Kind, Placeholder, SelectorMember, Trainer, placeholders
+from trainer.wire import DatasetFunction, Kind, Placeholder, SelectorMember, Trainer, placeholders
 
 LABEL_SELECTOR = ("trainer", "scaling", "label_selector")
 
 TORCH_KINDS = (Kind.TORCH, Kind.LIGHTNING, Kind.TRANSFORMERS)
 """Those that Ray's `TorchTrainer` runs, by `BACKENDS` in `trainer/ray_train/trainer_kinds.py`."""
 
+_NAMES_FILE = re.compile(r"(?:\./)?(?P<stem>[A-Za-z_][\w./]*?)(?:\.py)?:(?P<function>[A-Za-z_]\w*)")
+"""An entrypoint that names a file, as in `train.py:train_fn`, where it has to name a module."""
+_NAMES_MODULE = re.compile(r"\w+(\.\w+)*:\w+")
+
 
 def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:
     """Yield mistakes with paths below `trainer`."""
-    yield from mistakes_in_entrypoint_names(trainer)
+    yield from _mistakes_in_entrypoints(trainer)
     yield from mistakes_in_datasets(trainer)
     yield from mistakes_in_runtime_env(trainer)
     yield from _mistakes_in_scaling(trainer)
@@ -41,11 +45,31 @@ def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any
         yield Mistake(("entrypoint",), "is required: module:function, as in train:train_fn")
 
 
+def as_module(entrypoint: str) -> str | None:
+    """`src/train.py:train_fn` as `src.train:train_fn`; None for what does not name a file."""
+    found = _NAMES_FILE.fullmatch(entrypoint)
+    module = found and f"{found['stem'].replace('/', '.')}:{found['function']}"
+    return module if module != entrypoint and module and _NAMES_MODULE.fullmatch(module) else None
+
+
+def file_mistake(module: str) -> str:
+    return f"names a file, not a module: write {module}"
+
+
 def without_selector_member(mistake: Mistake) -> Mistake:
     """Without what pydantic puts into the path of a mistake in a label selector."""
     path, place = mistake.path, len(LABEL_SELECTOR)
     is_inside = path[:place] == LABEL_SELECTOR and path[place : place + 1] and path[place] in set(SelectorMember)
     return Mistake((*path[:place], *path[place + 1 :]), mistake.message) if is_inside else mistake
+
+
+def _mistakes_in_entrypoints(trainer: Trainer) -> Iterator[Mistake]:
+    datasets = trainer.datasets.entrypoint if isinstance(trainer.datasets, DatasetFunction) else None
+    validation = trainer.validation.entrypoint if trainer.validation is not None else None
+    named = {(): trainer.entrypoint, ("datasets",): datasets, ("validation",): validation}
+    for parent, entrypoint in named.items():
+        if entrypoint is not None and (module := as_module(entrypoint)) is not None:
+            yield Mistake((*parent, "entrypoint"), file_mistake(module))
 
 
 def _mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
