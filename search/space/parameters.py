@@ -37,16 +37,15 @@ class ParameterBase(JsonModel):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        refuse(type(self).__name__, list(self._own_mistakes()) or self._prior_mistakes(), self.model_dump())
+        mistakes = list(self._own_mistakes())
+        # Of the prior only if the parameter is right otherwise.
+        if not mistakes and self.prior is not None and (wrong := self.mistake_in(self.prior.value)):
+            mistakes = [Mistake(("prior", "value"), wrong)]
+        refuse(type(self).__name__, mistakes, self.model_dump())
         return self
 
     def _own_mistakes(self) -> Iterator[Mistake]:
         yield from ()
-
-    def _prior_mistakes(self) -> Iterator[Mistake]:
-        """Asked only of a parameter that is right otherwise."""
-        if self.prior is not None and (wrong := self.mistake_in(self.prior.value)):
-            yield Mistake(("prior", "value"), wrong)
 
     def mistake_in(self, value: Any) -> str | None:
         """Why it is not a value of the parameter; None if it is one."""

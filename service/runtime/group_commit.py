@@ -103,23 +103,24 @@ class GroupCommit(Generic[Request, Result]):
         self._changed.wait_for(lambda: self._stopped or len(self._calls) >= count, timeout)
 
     def _answer(self, calls: Sequence[_Call[Request, Result]]) -> None:
-        """Commit the calls' requests together, and hand each call its result in its event loop."""
+        """Commit the calls' requests together, and hand each call its result in its event loop.
+
+        Whatever `commit` raises: without this thread, every caller would wait forever.
+        """
+        results: Sequence[Result | Exception]
+        try:
+            results = self._commit([call.request for call in calls])
+        except Exception as error:  # noqa: BLE001 - it is raised in each caller
+            results = [error] * len(calls)
+        except BaseException as error:
+            log.exception("the commit of %d requests failed", len(calls))
+            results = [CommitFailed(f"{type(error).__name__}: {error}")] * len(calls)
         by_loop = defaultdict(list)
-        for call, result in zip(calls, self._results([call.request for call in calls]), strict=True):
+        for call, result in zip(calls, results, strict=True):
             by_loop[call.loop].append((call, result))
         for loop, resolved in by_loop.items():
             with suppress(RuntimeError):  # the loop is closed, so no caller is waiting
                 loop.call_soon_threadsafe(_resolve, resolved)
-
-    def _results(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
-        """A result for each request, whatever `commit` raises: without this thread, every caller would wait forever."""
-        try:
-            return self._commit(requests)
-        except Exception as error:  # noqa: BLE001 - it is raised in each caller
-            return [error] * len(requests)
-        except BaseException as error:
-            log.exception("the commit of %d requests failed", len(requests))
-            return [CommitFailed(f"{type(error).__name__}: {error}")] * len(requests)
 
 
 def _resolve(resolved: list[tuple[_Call[Request, Result], Result | Exception]]) -> None:

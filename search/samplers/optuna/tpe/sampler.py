@@ -51,7 +51,7 @@ class ColumnsProposer:
         self._history.learn(observation)
 
     def source(self, number: int) -> Source:
-        known = len(self._history.ended(self._history.without(number, running=False)))
+        known = len(self._history.without(number, running=False))
         return "model" if known >= self._options["n_startup_trials"] else "start_up"
 
     def propose(self, number: int) -> Params:
