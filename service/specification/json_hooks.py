@@ -3,9 +3,6 @@
 from collections import Counter
 from typing import Any
 
-from search.mistakes import Mistake, shortened
-from service.errors import Invalid
-
 _LARGER_THAN_64_BITS = 25
 """A number with this many digits."""
 
@@ -26,14 +23,6 @@ def any_object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object for JSON's parser, which would keep the last of several fields of one name."""
     found = dict(fields)
     return found if len(found) == len(fields) else RepeatingObject(fields)
-
-
-def object_of_unique_names(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The same for documents whose names have no paths. Raises Invalid."""
-    found = dict(fields)
-    if len(found) < len(fields):
-        raise Invalid([Mistake((shortened(name),), WRITTEN_TWICE) for name in RepeatingObject(fields).repeated])
-    return found
 
 
 def integer(digits: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
-from search.mistakes import UNKNOWN, Mistake, instead_of, mistakes_of
+from search.mistakes import UNKNOWN, Mistake, instead_of, mistakes_of, shortened
 from service.api.http.bodies.body_reader import (
     JSON,
     SMALL_BODY_BYTES,
@@ -29,7 +29,7 @@ from service.api.http.lease_checks import look_up_holder
 from service.errors import BadRequest, Invalid, TooLarge
 from service.operations.attempts.leases import no_lease_token
 from service.runtime.context import Context
-from service.specification.json_hooks import object_of_unique_names
+from service.specification.json_hooks import WRITTEN_TWICE, RepeatingObject
 
 MAX_MESSAGE_BYTES = 4_000_000
 MANY_PARTS = 2_000
@@ -38,9 +38,18 @@ MANY_PARTS = 2_000
 MAX_PARTS = 100_000
 """Names and values in a message. A report with a hundred metrics has 200."""
 
-_DECODER = json.JSONDecoder(object_pairs_hook=object_of_unique_names)  # `json.loads` would make one for each call
-
 Message = TypeVar("Message", bound=BaseModel)
+
+
+def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For JSON's parser, which would keep the last of several fields of one name. Raises Invalid."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        raise Invalid([Mistake((shortened(name),), WRITTEN_TWICE) for name in RepeatingObject(fields).repeated])
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)  # `json.loads` would make one for each call
 
 
 class JsonBody(Generic[Message]):
