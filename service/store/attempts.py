@@ -78,14 +78,24 @@ def _with_trials(dialect: str) -> Select[AttemptRow, TrialRow, datetime]:
     return query.execution_options(populate_existing=True)
 
 
-def lock_experiments_of(session: Session, digests: Collection[str]) -> Sequence[ExperimentRow]:
-    """Lock the experiments of the attempts with lease tokens of these digests, as `lock_experiment` does."""
-    return session.scalars(_lock_by_digests(session.get_bind().dialect.name), {"digests": list(digests)}).all()
+class LockedAttempt(NamedTuple):
+    """An attempt and its trial as they are under the lock, and the database's time then."""
+
+    attempt: AttemptRow
+    trial: TrialRow
+    now: datetime
 
 
-def attempts_by_digests(session: Session, digests: Collection[str]) -> Sequence[tuple[AttemptRow, TrialRow, datetime]]:
-    """Return the attempts with these lease tokens and their trials, read anew, and the database's time of the read."""
-    return session.execute(_with_trials(session.get_bind().dialect.name), {"digests": list(digests)}).all()
+def lock_by_digests(
+    session: Session, digests: Collection[str]
+) -> tuple[Sequence[ExperimentRow], Sequence[LockedAttempt]]:
+    """Lock the experiments of the attempts with these lease tokens, as `lock_experiment` does. Then read the attempts.
+
+    The number of queries does not depend on the number of attempts.
+    """
+    dialect, parameters = session.get_bind().dialect.name, {"digests": list(digests)}
+    experiments = session.scalars(_lock_by_digests(dialect), parameters).all()
+    return experiments, [LockedAttempt(*row) for row in session.execute(_with_trials(dialect), parameters)]
 
 
 def attempt_by_request(session: Session, holder: str, request_id: str) -> AttemptRow | None:

@@ -14,12 +14,7 @@ from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import ExperimentSpec
-from service.store.attempts import (
-    attempt_by_revoked_token,
-    attempt_by_token,
-    attempts_by_digests,
-    lock_experiments_of,
-)
+from service.store.attempts import attempt_by_revoked_token, attempt_by_token, lock_by_digests
 from service.store.events import append_event
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
@@ -75,25 +70,22 @@ def lock_leased_attempts(
 ) -> list[LeasedAttempt | ServiceError]:
     """Lock the experiments of several attempts, each given by trial id and lease token.
 
-    In place of an attempt that has ended, or that the token does not belong to, is the error to answer. The number of
-    queries does not depend on the number of attempts.
+    In place of an attempt that has ended, or that the token does not belong to, is the error to answer.
     """
     by_token = {token: token_digest(token) for _, token in wanted if token is not None}
-    digests = by_token.values()
-    experiments = {row.id: row for row in lock_experiments_of(session, digests)}
+    locked, rows = lock_by_digests(session, by_token.values())
+    experiments = {row.id: row for row in locked}
     specs = {id_: spec_of(row) for id_, row in experiments.items()}
-    rows = attempts_by_digests(session, digests)
-    known = {attempt.lease_digest: (attempt, trial, now) for attempt, trial, now in rows}
+    known = {row.attempt.lease_digest: row for row in rows}
 
     def leased(trial_id: str, token: str | None) -> LeasedAttempt | ServiceError:
         found = known.get(by_token[token]) if token is not None else None
-        if found is None or found[1].id != trial_id or found[1].experiment_id not in experiments:
+        if found is None or found.trial.id != trial_id or found.trial.experiment_id not in experiments:
             return _refusal(session, trial_id, token)
-        attempt, trial, now = found
-        if attempt.ended_at is not None:
-            return lease_lost(attempt)
-        id_ = trial.experiment_id
-        return LeasedAttempt(session, experiments[id_], now, specs[id_], trial, attempt)
+        if found.attempt.ended_at is not None:
+            return lease_lost(found.attempt)
+        id_ = found.trial.experiment_id
+        return LeasedAttempt(session, experiments[id_], found.now, specs[id_], found.trial, found.attempt)
 
     return [leased(trial_id, token) for trial_id, token in wanted]
 
