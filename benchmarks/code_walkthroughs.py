@@ -76,6 +76,8 @@ def profiled_service(directory: Path) -> Iterator[httpx.Client]:
         time.sleep(0.01)
     for loop in app.state.loops:
         loop.stop()
+    for preparation in [one for one in threading.enumerate() if isinstance(one, threading.Timer)]:
+        preparation.join()  # imports of what later proposals need, which belong to no call either
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:

@@ -310,5 +310,5 @@ def test_milestones_that_two_threads_put_back_count_once() -> None:
     cache = MilestoneCache()
     first, second = cache.take("x-1", 0, 0), cache.take("x-1", 0, 0)
     for one in (first, second):
-        cache.put_back({"x-1": one})
+        cache.put_back("x-1", one)
     assert cache._experiments.currsize == second.weight

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import attrgetter
@@ -121,10 +121,9 @@ class MilestoneCache:
             return ExperimentMilestones(spec_changed_at_event, change_count)
         return cached
 
-    def put_back(self, milestones: Mapping[str, ExperimentMilestones]) -> None:
-        """After the commit, by experiment."""
+    def put_back(self, experiment_id: str, milestones: ExperimentMilestones) -> None:
+        """After the commit."""
         with self._lock:
-            for experiment_id, one in milestones.items():
-                self._experiments.pop(experiment_id, None)
-                if one.shrink_to(self._max_weight):
-                    self._experiments[experiment_id] = one
+            self._experiments.pop(experiment_id, None)
+            if milestones.shrink_to(self._max_weight):
+                self._experiments[experiment_id] = milestones

@@ -2,19 +2,26 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, UNCOMPARED
-from service.store.early_stopping.milestone_cache import ExperimentMilestones, MilestoneCache, MilestoneTrials
+from service.store.early_stopping.milestone_cache import (
+    BASE_WEIGHT,
+    ExperimentMilestones,
+    MilestoneCache,
+    MilestoneTrials,
+)
 from service.store.sql.process_caches import process_caches
 from service.store.sql.write_session import WriteSession, add_later, change_later
 from service.store.tables import ExperimentRow, MilestoneRow
 
 _PAGE = 1000
-_INFO_KEY = "milestones"
+_TAKEN = "taken_milestones"
+"""In a session's `info`: by experiment, the `Milestones` that it has taken from the cache."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +104,12 @@ class Milestones:
 
 def milestones_of(session: Session, experiment_id: str) -> Milestones:
     """The caller holds the experiment's lock."""
-    taken = _taken(session)
+    taken: dict[str, Milestones] = session.info.setdefault(_TAKEN, {})
     if experiment_id not in taken:
         experiment = session.get_one(ExperimentRow, experiment_id)
         cache = process_caches(session).of(MilestoneCache)
         cached = cache.take(experiment_id, experiment.spec_changed_at_event, experiment.milestone_count)
+        cast(WriteSession, session).after_commit.append(partial(cache.put_back, experiment_id, cached))
         found = taken[experiment_id] = Milestones(session, experiment, cached)
         if cached.change_count != experiment.milestone_count:
             found.catch_up()
@@ -129,25 +137,14 @@ def replace_milestones(
     session: Session, experiment: ExperimentRow, rows: Iterable[tuple[str, int, int, float, int]]
 ) -> None:
     """Store new milestones after a change of the spec. A row is trial id, number, milestone, value and pool."""
-    _taken(session).pop(experiment.id, None)
+    if (taken := session.info.get(_TAKEN, {}).pop(experiment.id, None)) is not None:
+        taken.cached.shrink_to(BASE_WEIGHT)  # what is put back after the commit is empty
     session.execute(delete(MilestoneRow).where(MilestoneRow.experiment_id == experiment.id))
     change = experiment.milestone_count + 1
     change_later(experiment, milestone_count=change)
     columns = [_columns(experiment, change, *row) for row in rows]
     for first in range(0, len(columns), _PAGE):
         session.execute(insert(MilestoneRow), columns[first : first + _PAGE])
-
-
-def _taken(session: Session) -> dict[str, Milestones]:
-    """What this transaction has taken from the cache, by experiment. It is put back after the commit."""
-    taken: dict[str, Milestones] | None = session.info.get(_INFO_KEY)
-    if taken is None:
-        taken = session.info[_INFO_KEY] = {}
-        cache, put_back = process_caches(session).of(MilestoneCache), taken
-        cast(WriteSession, session).after_commit.append(
-            lambda: cache.put_back({id_: one.cached for id_, one in put_back.items()})
-        )
-    return taken
 
 
 def _columns(
