@@ -5,7 +5,7 @@ from starlette.types import ASGIApp
 
 from service.api import reports
 from service.api.http.bodies.body_budget import BodiesCounted
-from service.api.http.error_precedence import NulInUrlRefusal
+from service.api.http.nul_in_url import NulInUrlRefusal
 from service.api.http.request_log import RequestLog
 from service.api.http.security.cross_origin import CrossOriginProtection
 

@@ -5,25 +5,10 @@ from contextlib import suppress
 from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.http.problems import problem_response
 from service.errors import BadRequest, Invalid, LeaseLost, NotFound, TooLarge, UnsupportedMediaType
 
 Answer = TypeVar("Answer")
-
-
-class NulInUrlRefusal:
-    """Middleware: refuses a URL with a NUL character, which no database takes, before any route sees it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and ("\0" in scope["path"] or b"%00" in scope["query_string"]):
-            await problem_response(BadRequest("the URL has a NUL character; remove it"))(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
 
 
 async def with_error_precedence(

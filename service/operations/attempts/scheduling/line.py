@@ -10,20 +10,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
 from service.domain.attempt_holders import is_caller
 from service.domain.group_fit import could_fit
 from service.domain.reservation import needs_more, needs_of
-from service.domain.statuses import ExperimentStatus, TrialStatus
+from service.domain.statuses import TrialStatus
+from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.runtime.caches.experiment_caches import readable, spec_of, trainers_of
 from service.runtime.context import Context
 from service.store.agents import connected_agents, nodes_of, total_resources
 from service.store.attempts import RunningGroups, last_served, running_groups, worker_count
-from service.store.experiments import experiments_with, may_run_trials, startable_experiments
+from service.store.experiments import experiments_with, startable_experiments
 from service.store.sql.database import database_now
 from service.store.tables import AgentRow, ExperimentRow
 from service.store.trials.trials import counts_of_all
@@ -34,11 +34,6 @@ PAGE = 20
 
 TURN = timedelta(seconds=60)
 """How long an experiment waits for its turn among those of its priority. Each turn costs a start of new workers."""
-
-COUNTED = TrialStatus.QUEUED, TrialStatus.RUNNING
-"""The statuses whose counts decide whether a trial may start."""
-
-Startable = Literal["any", "queued"]
 
 
 class Rank(NamedTuple):
@@ -103,7 +98,7 @@ def read_line(session: Session) -> Line:
     for one in running:
         counts[one.experiment_id] += one.attempts
     places = [Place(row.id, Rank(row.priority, shares.get(row.id, 0.0), counts[row.id])) for row in rows]
-    places.sort(key=attrgetter("rank.key"))  # stable: those of equal rank stay in the order of their age
+    places.sort(key=lambda place: place.rank.key)  # stable: those of equal rank stay in the order of their age
     return Line([places[first : first + PAGE] for first in range(0, len(places), PAGE)], agents, now)
 
 
@@ -117,11 +112,7 @@ def _shares(session: Session, running: Collection[RunningGroups], agents: Iterab
     for one in running:
         if (trainer := trainers.get(one.experiment_id)) is not None:
             held.setdefault(one.experiment_id, Counter()).update(held_by(one, trainer))
-    # Of a resource that no connected cluster has, the amount itself counts. Rounded, so that sums compare as equal.
-    return {
-        id_: round(max((amount / (totals.get(name) or 1.0) for name, amount in amounts.items()), default=0.0), 9)
-        for id_, amounts in held.items()
-    }
+    return {id_: _dominant(amounts, totals) for id_, amounts in held.items()}
 
 
 def held_by(running: RunningGroups, trainer: Trainer, *, at_most: bool = False) -> dict[str, float]:
@@ -132,24 +123,9 @@ def held_by(running: RunningGroups, trainer: Trainer, *, at_most: bool = False) 
     return {name: amount * workers for name, amount in trainer.group.worker.items()}
 
 
-def startable_trials(experiment: ExperimentRow, counts: Mapping[str, int]) -> Startable | None:
-    """Which trials may start: any, only queued ones, or none. `counts` has the experiment's trials in `COUNTED`."""
-    if experiment.status != ExperimentStatus.RUNNING or not may_run_trials(experiment):
-        return None
-    spec, queued = spec_of(experiment), counts[TrialStatus.QUEUED]
-    is_any_left = queued > 0 or experiment.trial_count < spec.max_search_trials
-    if counts[TrialStatus.RUNNING] >= spec.limits.parallelism or not is_any_left:
-        return None
-    if experiment.end_reason is None:
-        return "any"
-    return "queued" if queued else None
-
-
-def is_left_to_slots(context: Context, experiment: ExperimentRow, counts: Mapping[str, int]) -> bool:
-    """Whether slots that wait for their next trial will use all the capacity that there is."""
-    waiting = context.slot_handover.waiting_count(experiment.id)
-    free = spec_of(experiment).limits.parallelism - counts[TrialStatus.RUNNING]
-    return waiting > 0 and free <= waiting
+def _dominant(held: Mapping[str, float], totals: Mapping[str, float]) -> float:
+    """Of a resource that no connected cluster has, the amount itself counts. Rounded, so that sums compare as equal."""
+    return round(max((amount / (totals.get(name) or 1.0) for name, amount in held.items()), default=0.0), 9)
 
 
 def contenders(context: Context, session: Session, line: Line, page: Sequence[Place]) -> list[Contender]:
@@ -168,7 +144,7 @@ def contenders(context: Context, session: Session, line: Line, page: Sequence[Pl
         may_wait = can_give_trial and not is_left_to_slots(context, row, counts[row.id])
         is_due = ranks[row.id].running == 0 and line.now - served_at >= TURN
         found.append(Contender(row, ranks[row.id], spec.trainer.group, served_at, is_due, may_wait))
-    return [one for _, equals in groupby(found, key=attrgetter("rank")) for one in _with_turns(list(equals))]
+    return [one for _, equals in groupby(found, key=lambda one: one.rank) for one in _with_turns(list(equals))]
 
 
 def _with_turns(equals: list[Contender]) -> list[Contender]:

@@ -17,7 +17,8 @@ from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
-from service.operations.attempts.scheduling.line import COUNTED, is_left_to_slots, read_line, startable_trials
+from service.operations.attempts.scheduling.line import read_line
+from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
