@@ -116,3 +116,107 @@ def test_a_variable_that_looks_like_a_secret_is_answered_with_advice(service: Ap
     [own] = service.post("/v1/experiments", 201, json=with_trainer(env={"PACELINE_TOKEN": secret}))["warnings"]
     assert "under a name that does not begin with PACELINE_" in own["message"]
     assert service.post("/v1/experiments", 201, json=with_trainer(secrets={"KEY": SOURCE}))["warnings"] == []
+
+
+INDEX = "https://bob:abc-the-value@packages.example/simple"
+
+
+def advice_for(service: Api, **trainer: Any) -> dict[str, str]:
+    created = service.post("/v1/experiments", 201, json=with_trainer(**trainer))
+    assert "abc-the-value" not in str(created["warnings"])
+    return {one["path"]: one["message"] for one in created["warnings"]}
+
+
+@pytest.mark.parametrize("name", ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "CONDA_CHANNELS"])
+def test_what_an_installer_needs_is_not_to_be_a_secret_of_the_agent(service: Api, name: str) -> None:
+    """It would install from the public index: workers fetch their secrets once everything is installed."""
+    for where in ({"runtime_env": {"pip": ["emoji"], "env_vars": {name: INDEX}}}, {"env": {name: INDEX}}):
+        (advice,) = advice_for(service, **where).values()
+        assert "Let the nodes give it, in the installer's configuration" in advice
+        assert "trainer.secrets" not in advice
+    installs = {"secrets": {name: SOURCE, "WANDB_API_KEY": SOURCE}, "runtime_env": {"uv": ["emoji"]}}
+    assert set(found := advice_for(service, **installs)) == {f"trainer.secrets.{name}"}
+    assert "installers do not see it" in found[f"trainer.secrets.{name}"]
+    assert advice_for(service, secrets={name: SOURCE}, runtime_env={"conda": "train"}) == {}
+
+
+def test_a_secret_beside_an_installer_may_be_for_the_installer(service: Api) -> None:
+    env = {"pip": ["emoji @ git+https://${GIT_TOKEN}@host/emoji"], "env_vars": {"GIT_TOKEN": "abc-the-value"}}
+    (advice,) = advice_for(service, runtime_env=env).values()
+    assert "trainer.secrets: {GIT_TOKEN: {from_agent_env: GIT_TOKEN}}; installers do not see that" in advice
+
+
+TOKEN = f"hf_{'a' * 20}"
+BUCKET = "s3://AKIA:abc-the-value@bucket/train"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "path", "advice"),
+    [
+        (
+            {"runtime_env": {"pip": {"packages": ["emoji"], "pip_install_options": ["-i", INDEX]}}},
+            "runtime_env.pip.pip_install_options.1",
+            "Let the nodes give it",
+        ),
+        (
+            {"runtime_env": {"uv": {"packages": ["emoji"], "uv_pip_install_options": [f"--index={INDEX}"]}}},
+            "runtime_env.uv.uv_pip_install_options.0",
+            "Let the nodes give it",
+        ),
+        (
+            {"runtime_env": {"conda": {"dependencies": ["python", {"pip": ["emoji", f"--index-url {INDEX}"]}]}}},
+            "runtime_env.conda.dependencies.1.pip.1",
+            "Let the nodes give it",
+        ),
+        (
+            {"runtime_env": {"conda": {"channels": [f"https://conda.example/t/ab-{'0' * 20}/main"]}}},
+            "runtime_env.conda.channels.0",
+            "Let the nodes give it",
+        ),
+        (
+            {"validation": {"entrypoint": "train:validate", "fn_kwargs": {"hub": {"login": TOKEN}}}},
+            "validation.fn_kwargs.hub.login",
+            "by trainer.secrets, and read it there",
+        ),
+        (
+            {"validation": {"entrypoint": "train:validate", "fn_kwargs": {"api_key": "0123456789abcdef"}}},
+            "validation.fn_kwargs.api_key",
+            "by trainer.secrets, and read it there",
+        ),
+        (
+            {"datasets": {"train": {"read": "parquet", "paths": ["s3://bucket/a", BUCKET]}}},
+            "datasets.train.paths.1",
+            "a dataset function",
+        ),
+        (
+            {"datasets": {"train": {"read": "csv", "paths": ["s3://bucket/a?region=b&secret_key=abc-the-value"]}}},
+            "datasets.train.paths.0",
+            "a dataset function",
+        ),
+        (
+            {"datasets": {"a": {"read": "lance", "paths": ["/a"], "options": {"o": {"secret": "0123456789abcdef"}}}}},
+            "datasets.a.options.o.secret",
+            "a dataset function",
+        ),
+    ],
+)
+def test_a_secret_anywhere_in_the_trainer_is_answered_with_advice(
+    service: Api, trainer: dict[str, Any], path: str, advice: str
+) -> None:
+    assert advice in advice_for(service, **trainer)[f"trainer.{path}"]
+
+
+def test_ordinary_texts_of_a_trainer_are_no_secrets(service: Api) -> None:
+    paths = ["s3://bucket/pl_training_data_2024/hf_train_features/sk-resnet50-imagenet1k-v2.parquet", "/t/a-1"]
+    read = {"read": "parquet", "paths": paths, "options": {"columns": ["api_key_hash"], "key": "customer"}}
+    channel = "https://conda.anaconda.org/conda-forge"
+    conda = {"channels": [channel], "dependencies": ["python=3.11", {"pip": ["hf_xet"]}]}
+    trainer = {
+        "datasets": {"train": read, "tokens": read},
+        "validation": {"entrypoint": "train:validate", "fn_kwargs": {"max_tokens": "4096", "eos_token": "</s>"}},
+        "scaling": {"label_selector": {"secret-zone": "eu-central-1"}, "resources_per_worker": {"CPU": 1}},
+        "secrets": {"WANDB_API_KEY": SOURCE, "DB": {"from_agent_file": "/run/secrets/database-password-1"}},
+    }
+    assert advice_for(service, **trainer, runtime_env={"conda": conda}) == {}
+    pip = {"packages": ["sk-learn-contrib-pipelines", "a @ https://host:8080/a.whl"], "pip_version": "==26.0"}
+    assert advice_for(service, **trainer, runtime_env={"pip": pip, "env_vars": {"PIP_INDEX_URL": "https://x"}}) == {}
