@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from search.mistakes import Mistake, shortened
 from trainer.wire import REQUIREMENTS_FILE, Kind, Pip, RuntimeEnv, Trainer, Uv, is_in_package, requirements_in
 
@@ -24,6 +26,11 @@ NAMES_RAY = re.compile(r"ray\s*($|[\[=<>!~;@ ])", re.IGNORECASE)
 FILE_OPTION = re.compile(r"(-r|-c|-e|--requirement|--constraint|--editable)\b")
 FILE = re.compile(r"[/\\]|\.(whl|zip|tar\.gz)$")
 OPTION = re.compile(r"^--?[\w-]+(=|\s+)")
+OPTIONS_OF_REQUIREMENT = re.compile(r"\s-.*", re.DOTALL)
+NO_REQUIREMENT = re.compile(r"[-/]|[a-z][a-z0-9+.-]*:/|.*\$\{", re.IGNORECASE | re.DOTALL)
+"""An option, an absolute path, a URL, or what only pip on the node knows: it replaces `${NAME}`."""
+NAME_AND_VERSION = re.compile(r"(?P<name>\w[\w.-]*(\[[\w.,\s-]*\])?)(\s*=\s*|\s+)(?P<version>\d[\w.+!]*)")
+"""A requirement as conda takes it, or one without an operator."""
 
 
 def mistakes_in_runtime_env(trainer: Trainer) -> Iterator[Mistake]:
@@ -67,6 +74,18 @@ def _fault_in(requirement: str) -> str | None:
     named = OPTION.sub("", requirement, count=1)
     if FILE_OPTION.match(requirement) or (FILE.search(named) and is_in_package(named)):
         return "is a file, which is not there when the nodes install; name its packages, or an absolute path or a URL"
+    return None if NO_REQUIREMENT.match(requirement) else _fault_of_form(requirement)
+
+
+def _fault_of_form(requirement: str) -> str | None:
+    """Installers refuse it, too, but only after Ray has copied the node's environment, and three times."""
+    own = OPTIONS_OF_REQUIREMENT.sub("", requirement).rstrip()
+    try:
+        Requirement(own)
+    except (InvalidRequirement, RecursionError):
+        meant = NAME_AND_VERSION.fullmatch(own)
+        right = f"{meant['name']}=={meant['version']}" if meant else "it as in emoji==2.0 or emoji>=1,<3"
+        return f"is no requirement; write {right}"
     return None
 
 

@@ -43,6 +43,8 @@ def mistakes(runtime_env: Any, **fields: Any) -> dict[str, str]:
         {"conda": {"dependencies": ["pytorch", {"pip": ["emoji"]}]}},
         {"env_vars": {"A": "b"}, "config": {"setup_timeout_seconds": 1800}},
         {"pip": ["rayleigh", "xgboost-ray", "emoji  # as in docs/dependencies.md"]},
+        {"pip": ["emoji[all]>=1,<2 ; python_version<'4'", "a @ https://host/a.zip", "a@git+https://${TOKEN}@host/a"]},
+        {"uv": ["git+https://host/a@v1#egg=a", "/wheels/a-1.0.tar.gz", "emoji==${VERSION}", "emoji==1.*  --no-deps"]},
     ],
 )
 def test_environments_that_are_right(runtime_env: Any) -> None:
@@ -63,6 +65,20 @@ def test_environments_that_are_right(runtime_env: Any) -> None:
         ({"pip": ["a", "b\n-e ."]}, {}, "trainer.runtime_env.pip.packages.1", "is a file, which is not there"),
         ({"pip": ["--find-links wheels/"]}, {}, "trainer.runtime_env.pip.packages.0", "is a file, which is not there"),
         ({"pip": ["./wheels/a.whl"]}, {}, "trainer.runtime_env.pip.packages.0", "is a file, which is not there"),
+        (
+            {"pip": ["a", "cowsay=5.0"]},
+            {},
+            "trainer.runtime_env.pip.packages.1",
+            "is no requirement; write cowsay==5.0",
+        ),
+        ({"uv": ["cowsay 5.0"]}, {}, "trainer.runtime_env.uv.packages.0", "is no requirement; write cowsay==5.0"),
+        (
+            {"pip": ["a ; " + "(" * 1990]},
+            {},
+            "trainer.runtime_env.pip.packages.0",
+            "is no requirement; write it as in emoji==2.0",
+        ),
+        ({"pip": ["."]}, {}, "trainer.runtime_env.pip.packages.0", "is no requirement; write it as in emoji==2.0"),
         ({"pip": "from_package"}, {}, "trainer.runtime_env.pip", "there is no package: send the code"),
         ({"working_dir": "."}, {}, "trainer.runtime_env.working_dir", "the package is the workers' working directory"),
         ({"py_modules": ["a"]}, {}, "trainer.runtime_env.py_modules", "send the modules as code"),
@@ -90,6 +106,10 @@ def test_requirements_of_the_package_are_checked_with_their_lines() -> None:
     assert "line 2 of requirements.txt, '-e .', is a file" in str(wrong)
     (wrong,) = mistakes_in_requirements(asked, ["requirements.txt"], b"emoji \\\n  ==2\n# a\nwheels/a.whl # b\n")
     assert "line 4 of requirements.txt, 'wheels/a.whl', is a file" in str(wrong)
+    (wrong,) = mistakes_in_requirements(asked, ["requirements.txt"], b"emoji\ncowsay = 5.0 \\\n  --hash=sha256:01\n")
+    assert "line 2 of requirements.txt, 'cowsay = 5.0   --hash=sha256:01', is no requirement; write cowsay==5.0" in str(
+        wrong
+    )
     (wrong,) = mistakes_in_requirements(asked, ["requirements.txt"], "emoji # ä".encode("latin-1"))
     assert "is not UTF-8 text" in str(wrong)
 
