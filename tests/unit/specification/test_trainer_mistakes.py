@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from service.errors import Invalid
 from service.specification.parser import parse_spec
 from service.specification.ray_train_fields import REASONS
+from service.specification.stored_spec import parse_stored_spec
 from tests.conftest import a_spec
 from trainer.command_template import filled_in
 from trainer.wire import Scaling, TorchConfig, Trainer
@@ -35,11 +36,16 @@ def command(*argv: str, **more: Any) -> dict[str, Any]:
     return {"kind": "command", "command": list(argv), **more}
 
 
-LABELS = "trainer.scaling.label_selector"
+SCALING = "trainer.scaling"
+LABELS = f"{SCALING}.label_selector"
 
 
 def labels(selector: Any) -> dict[str, Any]:
     return {"entrypoint": "a:b", "scaling": {"num_workers": 2, "label_selector": selector}}
+
+
+def reserving(resources: dict[str, float], **more: Any) -> dict[str, Any]:
+    return {"entrypoint": "a:b", "scaling": {"resources_per_worker": resources, **more}}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,10 @@ def labels(selector: Any) -> dict[str, Any]:
         command("awk", "{print $1}", "${HOME}", "{}", "{rank}"),
         command("./train", metrics={"stdout": [r"loss=(?P<loss>\S+)", r"(?P<name>\w+)=(?P<value>\S+)"]}),
         command("./train", metrics={"file": "metrics.jsonl"}),
+        reserving({"CPU": 0, "memory": 1e9}),
+        reserving({"CPU": 0}, use_gpu=True),
+        reserving({"CPU": 0}, accelerator_type="A100"),
+        {"kind": "external", "scaling": {"resources_per_worker": {"CPU": 0}}},
     ],
 )
 def test_trainers_that_are_right(trainer: dict[str, Any]) -> None:
@@ -87,6 +97,13 @@ NESTED = "(?P<a>" + "(?:" * 990 + ")" * 991
         (labels([{}, {"zone": "in()"}]), f"{LABELS}.1.zone", "`a`, `!a`, `in(a, b)` or `!in(a, b)`"),
         (labels("zone=a"), LABELS, "must be an object"),
         (labels([{"zone": "a"}]), LABELS, "is a list of 1, and there are up to 2 workers"),
+        (reserving({"CPU": 0}), f"{SCALING}.resources_per_worker", "reserves nothing, and Ray starts no such worker"),
+        (reserving({"GPU": 0}), f"{SCALING}.resources_per_worker", "leave it out for 1 CPU"),
+        (
+            command("a", scaling={"resources_per_worker": {"CPU": 0, "disk": 0}}),
+            f"{SCALING}.resources_per_worker",
+            "reserves nothing",
+        ),
         ({"kind": "torch"}, "trainer.entrypoint", "is required: module:function"),
         (command("a", "--{params.rate}"), "trainer.command.1", "no parameter 'rate'; it has: lr, optimizer, momentum"),
         (command("{config.steps}"), "trainer.command.0", "the config has no 'steps'"),
@@ -101,6 +118,11 @@ NESTED = "(?P<a>" + "(?:" * 990 + ")" * 991
 )
 def test_each_mistake_has_its_path_and_what_would_be_right(trainer: dict[str, Any], path: str, says: str) -> None:
     assert says in mistakes(trainer)[path]
+
+
+def test_a_trainer_that_an_earlier_version_has_accepted_is_read() -> None:
+    stored = a_spec(trainer=reserving({"CPU": 0}, num_workers=1) | {"runtime_env": {"pip": ["cowsay=5.0"]}})
+    assert parse_stored_spec(stored).trainer.scaling.resources_per_worker == {"CPU": 0}
 
 
 def test_ray_gets_values_of_a_label_without_spaces() -> None:
