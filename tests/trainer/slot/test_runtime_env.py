@@ -117,3 +117,23 @@ def test_a_failure_of_conda_says_what_conda_said(text: str, says: str) -> None:
 def test_the_output_of_conda_is_kept_without_rays_own_traceback() -> None:
     failure = classify(RuntimeEnvSetupError(CONDA), workers="1 worker", storage="/storage", has_oom_kill=False)
     assert (failure.traceback or "").startswith("Channel: file:///channel\n")
+
+
+TIMEOUT = """Failed to set up runtime environment.
+[Node 127.0.0.1] Failed to install runtime_env within the timeout of 30 seconds. Consider increasing the timeout.
+If not provided, the default timeout is 600 seconds. Traceback (most recent call last):
+  File "/x/ray/_private/runtime_env/agent/runtime_env_agent.py", line 561, in _create_runtime_env_with_retry
+    runtime_env_context = await asyncio.wait_for(
+  File "/x/python3.11/asyncio/tasks.py", line 502, in wait_for
+    raise exceptions.TimeoutError() from exc
+TimeoutError
+"""
+"""Of Ray, shortened."""
+
+
+def test_an_installation_that_takes_too_long_says_which_field_to_raise() -> None:
+    failure = classify(RuntimeEnvSetupError(TIMEOUT), workers="1 worker", storage="/storage", has_oom_kill=False)
+    assert failure.message == (
+        "trainer.runtime_env could not be set up: it took longer than "
+        "trainer.runtime_env.config.setup_timeout_seconds (30): raise it"
+    )

@@ -63,6 +63,9 @@ OUTPUT_FOLLOWS = re.compile(r"Last \d+ lines of stdout:|Failed to install conda 
 RAISED = re.compile(r"\w*(Error|Exception)\b.*:")
 """The beginning of an error of conda's, or of one that Ray has raised itself."""
 
+TOO_SLOW = re.compile(r"Failed to install runtime_env within the timeout of (\d+) seconds")
+"""What Ray says of an installation that took too long."""
+
 OUTPUT_LINES = 30
 
 LIBRARY_ADVICE = (
@@ -168,6 +171,8 @@ def _not_set_up(links: list[BaseException]) -> Failure | None:
 
 def _what_failed(lines: list[str]) -> str:
     """The last errors of pip or uv, or else the last error of conda or of Ray with the lines that explain it."""
+    if lines[-1:] == ["TimeoutError"] and (limit := TOO_SLOW.search(" ".join(lines))):
+        return f"it took longer than trainer.runtime_env.config.setup_timeout_seconds ({limit[1]}): raise it"
     if errors := [line for line in lines if line.lower().startswith("error")]:
         return " ".join(errors[-2:])
     raised = [number for number, line in enumerate(lines) if RAISED.match(line)]
