@@ -37,7 +37,7 @@ def _ended(attempt: Json, failure: str | None) -> str:
 def _progress(attempt: Json, now: datetime) -> str:
     """Of an attempt that has not ended. A start takes minutes where packages are installed."""
     last = attempt["last_report_at"]
-    if not last and attempt["cost"]["starting_seconds"] is None:
+    if not (last or attempt.get("began_at") or is_caller(attempt["agent"])):
         return (
             f"starting for {_since(attempt['started_at'], now)}, {_where(attempt)}: its workers have not called the "
             "training function yet (Ray may be installing trainer.runtime_env)"

@@ -81,7 +81,7 @@ def _mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
     elif not trainer.group.worker and trainer.kind is not Kind.EXTERNAL:
         yield Mistake(
             ("scaling", "resources_per_worker"),
-            "reserves nothing, and Ray starts no such worker; give an amount, as in {CPU: 0.1}, or leave it out for 1 CPU",
+            "reserves nothing, and Ray starts no such worker: give an amount, as {CPU: 1}, or leave it out for 1 CPU",
         )
     if scaling.elastic_resize_monitor_interval_s is not None and not scaling.is_elastic:
         yield Mistake(

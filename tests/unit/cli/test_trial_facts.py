@@ -49,6 +49,8 @@ STARTING = "its workers have not called the training function yet (Ray may be in
         ),
         ({"last_report_at": "2026-01-01T12:00:09Z"}, "running for 12 min, last report 0 s ago, on agent local"),
         ({}, f"starting for 12 min, on agent local: {STARTING}"),
+        ({"cost": {"starting_seconds": 720.0}}, f"starting for 12 min, on agent local: {STARTING}"),
+        ({"agent": CALLER}, "running for 12 min, no report yet, run by the external caller"),
     ],
 )
 def test_an_attempt_says_how_it_went_and_where(changes: dict[str, Any], text: str) -> None:
