@@ -1,7 +1,7 @@
 """What a runtime environment requires and excludes."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
 
@@ -31,6 +31,8 @@ NO_REQUIREMENT = re.compile(r"[-/]|[a-z][a-z0-9+.-]*:/|.*\$\{", re.IGNORECASE | 
 """An option, an absolute path, a URL, or what only pip on the node knows: it replaces `${NAME}`."""
 NAME_AND_VERSION = re.compile(r"(?P<name>\w[\w.-]*(\[[\w.,\s-]*\])?)(\s*=\s*|\s+)(?P<version>\d[\w.+!]*)")
 """A requirement as conda takes it, or one without an operator."""
+MOST_PARSED = 1_000
+"""The service has to answer others, too: 250,000 short requirements take 15 s."""
 
 
 def mistakes_in_runtime_env(trainer: Trainer) -> Iterator[Mistake]:
@@ -62,19 +64,29 @@ def _mistakes_in_installer(path: tuple[str, ...], installer: Pip | Uv, package: 
         yield Mistake(path, "installs nothing; name packages, or set from_package: true")
     if installer.from_package and package is None:
         yield Mistake(path, f"takes the package's {REQUIREMENTS_FILE}, but there is no package: send the code")
-    for index, entry in enumerate(installer.packages):
-        for _, requirement in requirements_in(entry.encode()):
-            if (fault := _fault_in(requirement)) is not None:
-                yield Mistake((*path, "packages", index), fault)
+    packages = enumerate(installer.packages)
+    requirements = ((index, one) for index, lines in packages for _, one in requirements_in(lines.encode()))
+    for index, _, fault in _faults_in(requirements):
+        yield Mistake((*path, "packages", index), fault)
 
 
-def _fault_in(requirement: str) -> str | None:
+def _faults_in(requirements: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    """Those that have one: their place, they themselves, and the fault."""
+    for count, (place, requirement) in enumerate(requirements):
+        fault = _fault_of_place(requirement)
+        if fault is None and count < MOST_PARSED and not NO_REQUIREMENT.match(requirement):
+            fault = _fault_of_form(requirement)
+        if fault is not None:
+            yield place, requirement, fault
+
+
+def _fault_of_place(requirement: str) -> str | None:
     if NAMES_RAY.match(requirement):
         return "names ray, whose version must be the cluster's; leave it out"
     named = OPTION.sub("", requirement, count=1)
     if FILE_OPTION.match(requirement) or (FILE.search(named) and is_in_package(named)):
         return "is a file, which is not there when the nodes install; name its packages, or an absolute path or a URL"
-    return None if NO_REQUIREMENT.match(requirement) else _fault_of_form(requirement)
+    return None
 
 
 def _fault_of_form(requirement: str) -> str | None:
@@ -103,9 +115,8 @@ def mistakes_in_requirements(trainer: Trainer, files: Sequence[str], content: by
         except UnicodeDecodeError:
             yield Mistake(path, f"the package's {REQUIREMENTS_FILE} is not UTF-8 text; save it as UTF-8")
             return
-        for number, requirement in requirements:
-            if (fault := _fault_in(requirement)) is not None:
-                yield Mistake(path, f"line {number} of {REQUIREMENTS_FILE}, {shortened(requirement)!r}, {fault}")
+        for number, requirement, fault in _faults_in(requirements):
+            yield Mistake(path, f"line {number} of {REQUIREMENTS_FILE}, {shortened(requirement)!r}, {fault}")
 
 
 def package_warnings(trainer: Trainer, files: Sequence[str]) -> Iterator[Mistake]:

@@ -81,7 +81,7 @@ def test_an_attempt_whose_function_was_not_called_yet_is_starting(
         assert "attempt 1  starting for " in shown
         assert " s, on agent here: its workers have not called the training function yet" in shown
         lease = {"Authorization": f"Bearer {claim['lease']['token']}"}
-        beat = {"phases": {}}  # what a slot tells while Ray installs a runtime environment
+        beat: dict[str, dict[str, float]] = {"phases": {}}  # what a slot tells while Ray installs a runtime environment
         httpx.post(f"{url}/v1/trials/{claim['trial']}/heartbeat", json=beat, headers=lease).raise_for_status()
         assert "attempt 1  starting for " in run("show", claim["trial"]).out
         begun = {"running_seconds": 1.0, "phases": {"data": 0.5}}

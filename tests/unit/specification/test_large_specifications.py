@@ -47,3 +47,10 @@ def test_a_text_that_begins_like_a_token_again_and_again() -> None:
     assert not spec(config={"note": "-eyJ" * 1_000_000}).warnings
     token = {"note": "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"}
     assert "looks like a secret" in spec(config=token).warnings[0].message
+
+
+def test_a_package_with_many_requirements() -> None:
+    packages = ["a=1\n" * 500] * 1_000
+    with pytest.raises(Invalid) as refused:
+        spec(trainer={"entrypoint": "a:b", "runtime_env": {"pip": packages}})
+    assert "write a==1" in refused.value.mistakes[0].message
