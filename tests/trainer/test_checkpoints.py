@@ -93,7 +93,7 @@ def test_files_in_a_linked_folder_are_saved(service: FakeService, add: Add, save
     assert service.reports[trial][-1].checkpoint_bytes == len("second")
 
 
-@pytest.mark.parametrize("bad", ["nowhere", "."])
+@pytest.mark.parametrize("bad", ["nowhere", ".", "..", "/"])
 def test_a_link_that_leads_nowhere_or_in_a_circle_is_the_users_error(
     service: FakeService, add: Add, saves: dict[str, Any], bad: str
 ) -> None:

@@ -3,43 +3,48 @@
 It runs in the worker process and travels there by value.
 """
 
-import contextlib
 import os
 import stat
 
 from pyarrow.fs import LocalFileSystem
 from ray.train import Checkpoint
 
-from trainer.ray_train.local_files import BadLink, entries_below
+from trainer.ray_train.local_files import entries_below
 
 FileSizes = dict[str, int]
 """The bytes of each file, by its path within the checkpoint."""
 
 
-def check_files(checkpoint: Checkpoint) -> None:
-    """Raise BadLink, and ValueError for a name that pyarrow, which saves the files, cannot read.
+def checked_file_sizes(checkpoint: Checkpoint) -> FileSizes | None:
+    """As `file_sizes`, of a checkpoint that Ray is about to save.
 
-    Its own error would not name the file.
+    Raises BadLink, and ValueError for a name that pyarrow, which saves the files, cannot read: its own error would not
+    name the file. None for a directory that cannot be read: Ray's report says why.
     """
     if not isinstance(checkpoint.filesystem, LocalFileSystem):
-        return
-    with contextlib.suppress(OSError):  # of a directory that cannot be read, which Ray's report says
-        for name, _ in entries_below(checkpoint.path):
-            try:
-                name.encode()
-            except UnicodeEncodeError:
-                file = f"the checkpoint's file {os.fsencode(name)!r}"
-                raise ValueError(f"{file} cannot be saved: its name is not UTF-8; rename it") from None
-
-
-def file_sizes(checkpoint: Checkpoint | None) -> FileSizes | None:
-    """None if they are not known: the checkpoint is not on this machine, or is not readable. Empty without one."""
-    if checkpoint is None:
-        return {}
-    if not isinstance(checkpoint.filesystem, LocalFileSystem):
         return None
+    sizes = {}
     try:
-        found = entries_below(checkpoint.path)
-        return {name: status.st_size for name, status in found if stat.S_ISREG(status.st_mode)}
-    except (OSError, BadLink):
+        for name, status in entries_below(checkpoint.path):
+            _check_name(name)
+            if stat.S_ISREG(status.st_mode):
+                sizes[name] = status.st_size
+    except OSError:
+        return None
+    return sizes
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        file = f"the checkpoint's file {os.fsencode(name)!r}"
+        raise ValueError(f"{file} cannot be saved: its name is not UTF-8; rename it") from None
+
+
+def file_sizes(checkpoint: Checkpoint) -> FileSizes | None:
+    """None if they are not known: the checkpoint is not on this machine, or Ray could not save it from there."""
+    try:
+        return checked_file_sizes(checkpoint)
+    except ValueError:
         return None

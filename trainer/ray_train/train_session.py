@@ -36,7 +36,7 @@ from ray.train.v2._internal.logging import patch_print
 
 from trainer.open_file_limit import open_file_advice
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
-from trainer.ray_train.checkpoint_file_sizes import FileSizes, check_files, file_sizes
+from trainer.ray_train.checkpoint_file_sizes import FileSizes, checked_file_sizes, file_sizes
 from trainer.ray_train.file_copy import save_files
 from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
 from trainer.storable_values import metrics_for_ray
@@ -243,17 +243,14 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             self._hooks.on_late_report(self.error)
         if validation and self._hooks.on_validated is None:
             raise ValueError(NO_VALIDATION)
-        # Before Ray's report, which may delete the files. What the user's own upload function saves is not known.
         saved_by_ray = None if kwargs.get("checkpoint_upload_fn") else checkpoint
-        if saved_by_ray is not None and checkpoint_upload_mode != CheckpointUploadMode.NO_UPLOAD:
-            check_files(saved_by_ray)
-        files = None if kwargs.get("checkpoint_upload_fn") else file_sizes(checkpoint)
+        files = self._files_of(checkpoint, saved_by_ray, checkpoint_upload_mode)
         if checkpoint_dir_name:  # of all ranks rank 0's name counts, which may have no part of the checkpoint
             with self._hooks.during(CHECKPOINTING):
                 checkpoint_dir_name = self._hooks.unused_name(checkpoint_dir_name)
         recorded = metrics_for_ray(metrics)  # for a tensor on a GPU, this waits for the training's own work
         phase = REPORTING if checkpoint is None else CHECKPOINTING
-        with self._keeping_error(), self._save_errors(saved_by_ray), self._hooks.during(phase), self._waiting():
+        with self._keeping_error(), self._save_errors(saved_by_ray, files), self._hooks.during(phase), self._waiting():
             super().report(recorded, checkpoint, checkpoint_dir_name, checkpoint_upload_mode, *args, **kwargs)
         is_saved = checkpoint is not None and checkpoint_upload_mode != CheckpointUploadMode.ASYNC
         path = ray_context.get_train_context().checkpoint.path if is_saved else None
@@ -261,6 +258,16 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
         self._report_count += 1
         with self._hooks.during(REPORTING):
             self._hooks.on_report(metrics, path, files, asked)
+
+    def _files_of(
+        self, checkpoint: Checkpoint | None, saved_by_ray: Checkpoint | None, mode: CheckpointUploadMode
+    ) -> FileSizes | None:
+        """Before Ray's report, which may delete them. What the user's own upload function saves is not known."""
+        if saved_by_ray is None:
+            return {} if checkpoint is None else None
+        sizes = file_sizes if mode == CheckpointUploadMode.NO_UPLOAD else checked_file_sizes
+        with self._hooks.during(CHECKPOINTING):
+            return sizes(saved_by_ray)
 
     @contextmanager
     def _keeping_error(self) -> Iterator[None]:
@@ -275,7 +282,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             raise
 
     @contextmanager
-    def _save_errors(self, checkpoint: Checkpoint | None) -> Iterator[None]:
+    def _save_errors(self, checkpoint: Checkpoint | None, files: FileSizes | None) -> Iterator[None]:
         """Raise the storage's errors as the hook says. `checkpoint`: None for one that the user's function uploads."""
         try:
             yield
@@ -284,7 +291,7 @@ class HookedTrainFnUtils(DistributedTrainFnUtils):  # type: ignore[misc]
             if refused is None:
                 raise
             folder = ray_context.get_train_context().storage_context.experiment_fs_path
-            raise self._hooks.on_save_error(folder, refused, file_sizes(checkpoint) or None) from error
+            raise self._hooks.on_save_error(folder, refused, files or None) from error
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
