@@ -7,17 +7,31 @@ import errno
 import os
 import resource
 
-TOO_MANY = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
-"""How the errors of Python, of pyarrow and of torch say it, of which some have no `errno`."""
+OF_PROCESS, OF_NODE = os.strerror(errno.EMFILE), os.strerror(errno.ENFILE)
+"""How the errors of Python, of pyarrow and of torch say it, of which some have no `errno`. The second has the first."""
 
 
-def open_file_advice(error: str) -> str | None:
-    """What to change after the error with this text, which the caller's process has got; None for any other error."""
-    of_process, of_node = (words in error for words in TOO_MANY)
-    if of_process:
+def has_process_too_many(error: str) -> bool:
+    """Whether the error with this text says that the process that has got it keeps too many files open."""
+    return OF_PROCESS in error.replace(OF_NODE, "")
+
+
+def has_node_too_many(error: str) -> bool:
+    """Whether the error with this text says that all processes of a node together keep too many files open."""
+    return OF_NODE in error
+
+
+def open_file_advice(error: str, *, is_own: bool) -> str | None:
+    """What to change after the error with this text; None for any other error.
+
+    `is_own`: the caller's process has got it, and not one with a limit of its own.
+    """
+    if has_process_too_many(error):
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return (
-            f"the process has reached its limit of open files ({limit:,}, by ulimit -n): close files, sockets and "
-            "pipes that are no longer used, or start the Ray node with a higher limit"
+            f"the process has reached its limit of open files ({f'{limit:,}, by ' if is_own else ''}ulimit -n): close "
+            "files, sockets and pipes that are no longer used, or start the Ray node with a higher limit"
         )
-    return "all processes of the node together have reached its limit of open files (fs.file-max)" if of_node else None
+    if has_node_too_many(error):
+        return "all processes of the node together have reached its limit of open files (fs.file-max)"
+    return None

@@ -161,5 +161,5 @@ def _size(count: int) -> str:
 
 
 def _cannot_be_written(location: str, error: Exception) -> str:
-    advice = open_file_advice(str(error))
+    advice = open_file_advice(str(error), is_own=True)
     return f"{location} cannot be written: {type(error).__name__}: {error}{f'; {advice}' if advice else ''}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.open_file_limit import open_file_advice
+from trainer.open_file_limit import has_node_too_many, has_process_too_many
 
 Entry = tuple[str, os.stat_result]
 """The path of a file or folder within the directory, and its status, which is that of a link's target."""
@@ -76,7 +76,7 @@ def _listed(folder: Folder) -> list[os.DirEntry[str]]:
     except OSError as error:
         if isinstance(error, GONE) and folder.name not in {"", folder.link}:
             return []
-        if folder.link is None or open_file_advice(str(error)) is not None:
+        if folder.link is None or has_process_too_many(str(error)) or has_node_too_many(str(error)):
             raise
         raise _bad_link(folder.root, folder.link, f"leads to what cannot be read ({error})") from None
 

@@ -34,7 +34,6 @@ from ray.train.v2._internal.execution.train_fn_utils import (
 )
 from ray.train.v2._internal.logging import patch_print
 
-from trainer.open_file_limit import open_file_advice
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
 from trainer.ray_train.checkpoint_file_sizes import FileSizes, checked_file_sizes, file_sizes
 from trainer.ray_train.file_copy import save_files
@@ -352,8 +351,6 @@ def storage_error(error: OSError | RuntimeError | ArrowException, checkpoint: Ch
 
     `checkpoint` is None for one that the user's own function uploads.
     """
-    if open_file_advice(str(error)) is not None:
-        return None
     if isinstance(error, ArrowException) and not isinstance(error, OSError):  # such as of a page in a bucket's place
         return None if checkpoint is None else OSError(str(error))
     if isinstance(error, FileNotFoundError | NotADirectoryError):

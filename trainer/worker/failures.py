@@ -1,19 +1,18 @@
 """Why an attempt failed: what a rank says about the exception of the user's code."""
 
-import dis
 import errno
 import os
 import re
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, TypeGuard
 from urllib.parse import unquote, urlsplit
 
-from trainer.open_file_limit import open_file_advice
+from trainer.open_file_limit import has_node_too_many, has_process_too_many, open_file_advice
 from trainer.storable_values import storable_text
 from trainer.worker.user_code import BadEntrypoint
+from trainer.worker.user_frames import is_raised_in, plain_traceback, user_location, user_traceback
 
 # The kinds of `trainer.wire.FailureKind`, spelled out: pydantic may not be installed where this code runs.
 LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"
@@ -118,23 +117,26 @@ class DatasetNotMade(Exception):
 
 
 def not_saved(folder: str, error: OSError, sizes: Mapping[str, int] | None = None) -> NotSaved:
-    failure = NotSaved(f"the checkpoint could not be saved in {folder}: {error}; {STORAGE_ADVICE}")
+    failure = NotSaved(_with_advice(f"the checkpoint could not be saved in {folder}: {error}", STORAGE_ADVICE))
     failure.errno = error.errno
     if error.errno in (errno.ENOSPC, errno.EDQUOT) and sizes is not None:
         failure.bytes_without_room = sum(sizes.values())
     return failure
 
 
-def not_read(path: str, error: OSError) -> OSError:
-    if open_file_advice(str(error)) is not None:  # the user's code keeps files open
-        return OSError(error.errno, f"the checkpoint {path} could not be read: {error}")
+def not_read(path: str, error: OSError) -> NotRead:
     advice = "every node must be able to read the experiment's storage"
     if isinstance(error, FileNotFoundError):
-        failure: NotRead = NotThere(f"the checkpoint {path} is not on the storage: {error}; {advice}")
+        failure: NotRead = NotThere(_with_advice(f"the checkpoint {path} is not on the storage: {error}", advice))
     else:
-        failure = NotRead(f"the checkpoint {path} could not be read: {error}; {advice}")
+        failure = NotRead(_with_advice(f"the checkpoint {path} could not be read: {error}", advice))
     failure.errno = error.errno
     return failure
+
+
+def _with_advice(message: str, advice: str) -> str:
+    """With the advice on the storage, unless another one follows: that of `open_file_advice`."""
+    return message if open_file_advice(message, is_own=True) is not None else f"{message}; {advice}"
 
 
 def describe(
@@ -146,18 +148,20 @@ def describe(
     folder: str | None,
     resume: str | None = None,
     has_oom_kill: bool = False,
+    is_command: bool = False,
 ) -> Failure:
     """One rank's failure, whatever the exception of the user's class does when it is looked at.
 
     `is_importing`: the training function was not found yet; `folder` has the user's code; `resume` is the URI of the
     checkpoint that it resumes from. `has_oom_kill`: whether the kernel has killed for memory where the rank runs.
+    `is_command`: the rank runs a command.
     """
     try:
-        return _described(error, rank, world_size, is_importing, folder, resume, has_oom_kill)
+        return _described(error, rank, world_size, is_importing, folder, resume, has_oom_kill, is_command)
     except Exception as problem:  # noqa: BLE001 - user's code
         why = f"it cannot be described, because that raised {type(problem).__name__}"
         message = f"{type(error).__name__} (rank {rank} of {world_size}); {why}"
-        return Failure(CANNOT_START if is_importing else USER_ERROR, message, _plain_traceback(error))
+        return Failure(CANNOT_START if is_importing else USER_ERROR, message, plain_traceback(error))
 
 
 def _described(
@@ -168,19 +172,20 @@ def _described(
     folder: str | None,
     resume: str | None,
     has_oom_kill: bool,
+    is_command: bool,
 ) -> Failure:
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
     location = None if isinstance(error, OF_COMMANDS) else user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
-    if (advice := _advice_on_missing_module(error, folder) or open_file_advice(_text_of(error))) is not None:
+    if (advice := _advice_on_missing_module(error, folder) or _advice_on_open_files(error)) is not None:
         message = f"{message}; {advice}"
     if isinstance(error, DatasetNotMade):
         return Failure(error.failure.kind, message, error.failure.traceback or user_traceback(error))
-    kind = kind_of(error, is_importing=is_importing)
+    kind = kind_of(error, is_importing=is_importing, is_command=is_command)
     if has_oom_kill and any(KILLED_DATA_LOADER.search(_text_of(link)) for link in chain(error)):
         kind, message = OUT_OF_MEMORY, f"{message}: the kernel killed for lack of memory"
     without_room = error.bytes_without_room if isinstance(error, NotSaved) else None
-    is_of_package = folder is not None and all(_is_raised_in(folder, link) for link in _handled(error))
+    is_of_package = folder is not None and all(is_raised_in(folder, link) for link in _handled(error))
     return Failure(
         kind,
         message,
@@ -200,18 +205,33 @@ def _advice_on_missing_module(error: BaseException, folder: str | None) -> str |
     return MODULE_ADVICE if isinstance(error, ModuleNotFoundError) else None
 
 
-def kind_of(error: BaseException, *, is_importing: bool) -> str:
-    """What an exception of a function of the user's means. `is_importing`: the function was not found yet."""
-    # A storage or a node that is away for a while is not the user's error.
-    if (
-        is_from_restarted_head(error)
-        or has_lost_connection(error)
-        or isinstance(error, NodeDiskFailed | NotRead | NotSaved)
-    ):
+def _advice_on_open_files(error: BaseException) -> str | None:
+    """What to change if a process can open no more files. An error of Ray's tells of another process."""
+    return open_file_advice(_text_of(error), is_own=not type(error).__module__.startswith("ray."))
+
+
+def kind_of(error: BaseException, *, is_importing: bool, is_command: bool = False) -> str:
+    """What an exception of a function of the user's means. `is_importing`: the function was not found yet.
+
+    `is_command`: it is Paceline's own, which runs a command.
+    """
+    is_away = is_from_restarted_head(error) or has_lost_connection(error)
+    if is_away or _is_of_storage_or_node(error, is_command=is_command):
         return LOST
     if is_out_of_memory(error):
         return OUT_OF_MEMORY
     return CANNOT_START if is_importing or isinstance(error, BadEntrypoint) else USER_ERROR
+
+
+def _is_of_storage_or_node(error: BaseException, *, is_command: bool) -> bool:
+    """One that is away for a while is not the user's error, nor are the open files of a worker that runs a command.
+
+    A function of the user's shares them with the worker.
+    """
+    text = _text_of(error)
+    if has_process_too_many(text) and not isinstance(error, NodeDiskFailed):
+        return is_command
+    return has_node_too_many(text) or isinstance(error, NodeDiskFailed | NotRead | NotSaved)
 
 
 def headline(error: BaseException) -> str:
@@ -339,61 +359,3 @@ def _handled(error: BaseException | None) -> Iterator[BaseException]:
         seen.append(error)
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-OWN_RAISES = {"RAISE_VARARGS", "RERAISE"}
-"""The instructions of `raise` and `assert`."""
-CALLS = re.compile("CALL|ATTR|IMPORT")
-
-
-def _is_raised_in(folder: str, error: BaseException) -> bool:
-    """Whether a line of a file in the folder has raised the error, and not something that it has called.
-
-    A function that is written in C has no frame of its own, and may hide behind an operator, an attribute or an import.
-    """
-    last = error.__traceback__
-    if last is None:
-        return False
-    while last.tb_next is not None:
-        last = last.tb_next
-    code = last.tb_frame.f_code
-    operation = dis.opname[code.co_code[last.tb_lasti]]
-    is_own = operation in OWN_RAISES or (isinstance(error, KeyError | NameError) and not CALLS.search(operation))
-    return is_own and code.co_filename.startswith(folder + os.sep)
-
-
-def user_location(error: BaseException, folder: str | None) -> str | None:
-    """`file.py:line` of the innermost frame in the user's code."""
-    if isinstance(error, SyntaxError) and isinstance(error.filename, str) and error.filename:
-        return f"{PurePath(error.filename).name}:{error.lineno}"
-    frames = list(_user_frames(traceback.extract_tb(error.__traceback__)))
-    in_package = [frame for frame in frames if folder and frame.filename.startswith(folder)]
-    innermost = (in_package or frames)[-1:]
-    return f"{PurePath(innermost[0].filename).name}:{innermost[0].lineno}" if innermost else None
-
-
-def user_traceback(error: BaseException) -> str:
-    """The whole traceback, causes included, without the frames of Paceline and of the import system."""
-    try:
-        report = traceback.TracebackException.from_exception(error)
-    except Exception:  # noqa: BLE001 - it asks for attributes, for which the user's class may have code
-        return _plain_traceback(error)
-    link: traceback.TracebackException | None = report
-    while link is not None:
-        link.stack = traceback.StackSummary.from_list(list(_user_frames(link.stack)))
-        link = link.__cause__ or link.__context__
-    return "".join(report.format())
-
-
-def _plain_traceback(error: BaseException) -> str:
-    """Without its causes, and without a look at the exception itself."""
-    frames = traceback.StackSummary.from_list(list(_user_frames(traceback.extract_tb(error.__traceback__))))
-    return "".join(["Traceback (most recent call last):\n", *frames.format(), f"{type(error).__name__}\n"])
-
-
-def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSummary]:
-    # Where this code was written, which may be another machine. Two levels up is the folder of the whole trainer.
-    ours = os.path.dirname(os.path.dirname(describe.__code__.co_filename)) + os.sep  # noqa: PTH120
-    for frame in frames:
-        if not frame.filename.startswith((ours, "<frozen importlib")):
-            yield frame

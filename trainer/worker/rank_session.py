@@ -232,6 +232,7 @@ class RankSession:
             folder=str(self.folder) if self.folder else None,
             resume=self.job.resume,
             has_oom_kill=read_oom_kills(self.oom_counter) != self._oom_kills,
+            is_command=self.job.command is not None,
         )
         if failure.is_checkpoint_missing and not is_gone(self.job.resume or ""):
             failure = replace(failure, is_checkpoint_missing=False)

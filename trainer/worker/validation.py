@@ -21,12 +21,11 @@ from trainer.worker.failures import (
     kind_of,
     not_read,
     not_read_if_missing,
-    user_location,
-    user_traceback,
 )
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.user_code import enter_package, find_function, refusing_exit
+from trainer.worker.user_frames import user_location, user_traceback
 from trainer.worker.user_process import this_process
 
 Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]

@@ -22,8 +22,8 @@ from trainer.worker.failures import (
     chain,
     headline,
     is_from_restarted_head,
-    user_traceback,
 )
+from trainer.worker.user_frames import user_traceback
 
 # The longest texts that are sent, in characters.
 MAX_MESSAGE = 2_000
@@ -125,9 +125,7 @@ def _not_stored(error: BaseException, links: list[BaseException], storage: str) 
         return None
     why, shown = headline(storage_error), user_traceback(error)
     is_of_storage = any(STORAGE_FILES.search(text) for text in (*map(str, links), *map(_files_of, links)))
-    if is_of_storage and open_file_advice(why) is None:
-        return Failure(LOST, _not_storable(storage, why), shown)
-    return Failure(LOST, _with_advice(f"the workers could not be set up: {why}"), shown)
+    return Failure(LOST, _not_storable(storage, why) if is_of_storage else _not_prepared(why), shown)
 
 
 def _is_of_foreign_state(link: BaseException) -> bool:
@@ -150,11 +148,19 @@ def _files_of(link: BaseException) -> str:
 
 
 def _not_storable(storage: str, why: str) -> str:
-    return f"checkpoints cannot be stored at {storage}: {why}; {open_file_advice(why) or STORAGE_ADVICE}"
+    """A process that can open no more files cannot use the storage either, which is not to blame for that."""
+    if open_file_advice(why, is_own=False) is not None:
+        return _not_prepared(why)
+    return f"checkpoints cannot be stored at {storage}: {why}; {STORAGE_ADVICE}"
 
 
-def _with_advice(message: str) -> str:
-    advice = open_file_advice(message)
+def _not_prepared(why: str) -> str:
+    return _with_advice(f"the workers could not be set up: {why}", is_own=False)
+
+
+def _with_advice(message: str, *, is_own: bool) -> str:
+    """`is_own`: as in `open_file_advice`."""
+    advice = open_file_advice(message, is_own=is_own)
     return message if advice is None else f"{message}; {advice}"
 
 
@@ -195,7 +201,7 @@ def undelivered(error: Exception) -> Failure:
 
 
 def slot_failed(error: Exception) -> Failure:
-    message = _with_advice(f"the process that ran it for the agent (its slot) failed: {headline(error)}")
+    message = _with_advice(f"the process that ran it for the agent (its slot) failed: {headline(error)}", is_own=True)
     return Failure(LOST, message, user_traceback(error))
 
 

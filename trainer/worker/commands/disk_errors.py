@@ -39,7 +39,7 @@ def naming_disk_errors(what: str) -> Callable[[Callable[Parameters, Result]], Ca
             except OSError as error:
                 if error.errno in OF_THE_USER:
                     raise BadCommandFile(f"{what}: {error}") from error
-                is_disk = open_file_advice(str(error)) is None  # else `failures` says what to change
+                is_disk = open_file_advice(str(error), is_own=True) is None  # else `failures` says what to change
                 raise NodeDiskFailed(f"{what}: {error}{f'; {NODE_ADVICE}' if is_disk else ''}") from error
 
         return named

@@ -29,8 +29,8 @@ from trainer.worker.failures import (
     DatasetNotMade,
     Failure,
     headline,
-    user_traceback,
 )
+from trainer.worker.user_frames import user_traceback
 from trainer.worker.user_process import UserProcess, this_process
 
 STORE_JOIN_SECONDS = 5.0

@@ -19,11 +19,10 @@ from trainer.worker.failures import (
     DatasetNotMade,
     Failure,
     headline,
-    user_location,
-    user_traceback,
 )
 from trainer.worker.namesakes import is_inside
 from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, refusing_exit
+from trainer.worker.user_frames import user_location, user_traceback
 
 Answer = tuple[Any, dict[str, Any] | None]
 """A value, or else the fields of a `Failure`: an exception of our own class could not be read in another process."""
