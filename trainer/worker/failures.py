@@ -43,7 +43,7 @@ DATA_TASK_FAILED = re.compile(
 TASK_FRAME = re.compile(r'^  File "(.*)", line (\d+), in .*\n(?:    .*\n)*(\S.*)?', re.MULTILINE)
 """A frame in Ray's text; after the last one, the error."""
 
-NO_FILE = re.compile(r"FileNotFoundError: .*'(.+)'$")
+NO_FILE = "FileNotFoundError: "
 
 MISSING_MODULE = re.compile(r"No module named '(\w+)")
 
@@ -277,10 +277,19 @@ def is_of_missing_checkpoint(error: BaseException, resume: str | None) -> TypeGu
 
     On a file system Ray hands out the checkpoint's own directory, and the user's code reads it by itself.
     """
-    if resume is None or not isinstance(error, OSError) or not isinstance(error.filename, str):
+    if resume is None or not isinstance(error, OSError):
         return False
     path = _local_path(resume)
-    return error.filename.startswith(path) and not os.path.isdir(path)  # noqa: PTH112
+    if isinstance(error.filename, str):
+        is_named = PurePath(error.filename).is_relative_to(path)
+    else:  # such as pyarrow's, which have it in the text only
+        is_named = isinstance(error, FileNotFoundError) and _names(_text_of(error), path)
+    return is_named and not os.path.isdir(path)  # noqa: PTH112
+
+
+def _names(text: str, path: str) -> bool:
+    """Whether the text has this path, or one in it."""
+    return re.search(rf"(?<![^\s'\"]){re.escape(path)}(?![^\s'\"/])", text) is not None
 
 
 def _local_path(uri: str) -> str:
@@ -298,8 +307,8 @@ def not_read_if_missing(error: BaseException, checkpoint: str | None) -> BaseExc
 
 def _missing_file_of_data_task(error: BaseException) -> OSError | None:
     frames = _frames_of_data_task(error)
-    found = NO_FILE.match(frames[-1][2]) if frames else None
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), found[1]) if found is not None else None
+    raised = frames[-1][2] if frames else ""
+    return FileNotFoundError(raised.removeprefix(NO_FILE)) if raised.startswith(NO_FILE) else None
 
 
 def loss_of_datasets(error: BaseException) -> DatasetNotMade | None:
