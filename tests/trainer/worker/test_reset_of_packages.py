@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import resource
 import sys
 import tempfile
 import threading
@@ -281,3 +282,33 @@ def test_a_process_with_a_lock_is_replaced(trials: Trials) -> None:
     os.close(descriptor)
     assert reason is not None
     assert reason.startswith("the training function left files locked: ")
+
+
+@pytest.fixture
+def room_for_files() -> Iterator[int]:
+    """As many descriptors are in use as may be opened before the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len([*Path("/proc/self/fd").iterdir()])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2 * used + 20, hard))
+    yield used
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_is_replaced_before_files_that_trials_leave_open_add_up_to_its_limit(
+    trials: Trials, room_for_files: int
+) -> None:
+    """A trial that has the process for itself would not reach it."""
+    train = """
+        import os
+
+        def train_fn():
+            return [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+        """
+    trials.write(trained=train)
+    ends = [trials.run() for _ in range(2)]
+    for descriptor in [one for opened, _ in ends for one in opened]:
+        os.close(descriptor)
+    assert [reason for _, reason in ends] == [
+        None,
+        f"the training function left 8 files open: {room_for_files + 16} of at most {2 * room_for_files + 20}",
+    ]

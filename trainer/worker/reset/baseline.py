@@ -15,7 +15,13 @@ from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, note_who_changes_logging, restore_loggers
 from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
 from trainer.worker.reset.modules import unload_modules
-from trainer.worker.reset.open_files import OpenFile, open_files, why_files_are_locked
+from trainer.worker.reset.open_files import (
+    OpenFile,
+    count_descriptors,
+    open_files,
+    why_files_are_locked,
+    why_too_many_are_open,
+)
 from trainer.worker.reset.pools import end_data_loaders, end_forkserver, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
 from trainer.worker.reset.processes import started_processes, why_processes_are_left
@@ -35,6 +41,7 @@ class Baseline:
     threads: KnownThreads = field(default_factory=KnownThreads)
     processes: frozenset[int] = field(default_factory=started_processes)
     files: frozenset[OpenFile] = field(default_factory=open_files)
+    descriptors: int = field(default_factory=count_descriptors)
     disabled: int = field(default_factory=lambda: logging.root.manager.disable)
     loggers: dict[str | None, LoggerState] = field(default_factory=logger_states)
     settings: list[SavedSetting] = field(default_factory=saved_settings)
@@ -69,7 +76,8 @@ class Baseline:
         _close_figures()
         collect_garbage()
         left = why_threads_are_left(self.threads) or why_processes_are_left(self.processes)
-        left = left or why_files_are_locked(self.files) or why_too_large()
+        left = left or why_files_are_locked(self.files) or why_too_many_are_open(self.descriptors)
+        left = left or why_too_large()
         return streams or settings or modules or free_gpu_memory() or _kept_by_deepspeed() or left
 
 

@@ -1,7 +1,8 @@
-"""Files that a trial has left open, with a lock that the next trial would wait for."""
+"""Files that a trial has left open: with a lock that the next trial would wait for, or too many of them."""
 
 import contextlib
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -18,6 +19,22 @@ def open_files() -> frozenset[OpenFile]:
             if stat.S_ISREG(state.st_mode):
                 found.append((int(name), state.st_dev, state.st_ino))
     return frozenset(found)
+
+
+def count_descriptors() -> int:
+    """Those of this process, with that of the listing itself."""
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - of many, it takes less
+
+
+def why_too_many_are_open(known: int) -> str | None:
+    """`known`: how many descriptors there were before the trial. What several trials leave open would add up.
+
+    The limit would end a later one, which a process of its own would not have: so half of it is left for a trial.
+    """
+    count, (limit, _) = count_descriptors(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    if count <= max(known, limit / 2):
+        return None
+    return f"the training function left {count - known:,} files open: {count:,} of at most {limit:,}"
 
 
 def why_files_are_locked(known: frozenset[OpenFile]) -> str | None:
