@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray takes a second
 
 WORKER = """
 import os, signal, socket, sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from ray._private import worker
 from trainer.ray_train.processes.forked_children import detach_children_from_ray
@@ -66,6 +67,8 @@ detach_children_from_ray()
 in_child(use_the_number_again)
 at_start.append(lambda: os.kill(os.getpid(), signal.SIGTERM))
 print("child that is ended at its start:", in_child(lambda: None), flush=True)
+with ThreadPoolExecutor(1) as thread:
+    print("that of a thread:", thread.submit(in_child, lambda: None).result(), flush=True)
 at_start.clear()
 print("blocked:", signal.pthread_sigmask(signal.SIG_BLOCK, ()), in_child(lambda: None), flush=True)
 waiting, end = os.pipe()
@@ -86,6 +89,32 @@ def test_a_child_keeps_the_connection_to_no_raylet_open_and_all_other_files(tmp_
         "child: /dev/null socket default",
         f"its child: {tmp_path} own_handler",
         "child that is ended at its start: -15",
+        "that of a thread: -15",
         "blocked: set() 0",
         "raylet reads b''",
     ]
+
+
+SIGNALLED = """
+import os, signal
+from types import SimpleNamespace
+from ray._private import worker
+from trainer.ray_train.processes.forked_children import detach_children_from_ray
+
+def of_ray(*_):
+    raise SystemExit(1)
+
+of_ray.__module__ = worker.__name__
+signal.signal(signal.SIGTERM, of_ray)
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGTERM))
+worker._global_node = SimpleNamespace(raylet_socket_name="none")
+detach_children_from_ray()
+if os.fork() == 0:
+    os._exit(0)
+"""
+
+
+def test_a_sigterm_that_comes_while_the_main_thread_forks_ends_the_process() -> None:
+    """Ray's handler ends it by an exception, which Python ignores where it is raised in the middle of a fork."""
+    ended = subprocess.run([sys.executable, "-c", SIGNALLED], check=False, timeout=PATIENCE_SECONDS)
+    assert ended.returncode == -15

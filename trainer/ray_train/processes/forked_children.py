@@ -45,21 +45,37 @@ def detach_children_from_ray() -> None:
 
 
 def _end_children_by_sigterm() -> None:
-    """Until the child has the default handler, the signal waits."""
+    """The child has the default handler from its start, or the signal waits until it has.
+
+    The main thread, which alone can set a handler, has it while it forks, too: what Ray's raises there, also where the
+    signal is unblocked, Python ignores. For a fork of another thread, Ray's handler is called in the main thread.
+    """
     own = threading.local()
 
-    def block() -> None:
-        own.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    def before() -> None:
+        own.handler = own.mask = None
+        if threading.current_thread() is not threading.main_thread():
+            own.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        elif _is_rays(signal.getsignal(signal.SIGTERM)):
+            own.handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def unblock() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
+    def in_parent() -> None:
+        if own.handler is not None:
+            signal.signal(signal.SIGTERM, own.handler)
+        if own.mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
 
-    def unblock_child() -> None:
-        if getattr(signal.getsignal(signal.SIGTERM), "__module__", None) == ray_worker.__name__:
+    def in_child() -> None:
+        if _is_rays(signal.getsignal(signal.SIGTERM)):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        unblock()
+        if own.mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, own.mask)
 
-    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=unblock_child)
+    os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+
+
+def _is_rays(handler: object) -> bool:
+    return bool(getattr(handler, "__module__", None) == ray_worker.__name__)
 
 
 def _connected_to(path: str) -> list[int]:
