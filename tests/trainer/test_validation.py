@@ -195,10 +195,10 @@ def test_a_validation_has_no_room_where_workers_hold_the_rest(
 
     gates, trial = trial_in_validation(add_validated, record, tmp_path)
     (node,) = total_resources().values()
-    assert RayTask(None, Bundle({"memory": 1.0}, {})).why_no_room() is None
-    too_much = RayTask(None, Bundle({"CPU": node["CPU"]}, {})).why_no_room()
+    assert RayTask(None, Bundle({"memory": 1.0}, {}), "").why_no_room() is None
+    too_much = RayTask(None, Bundle({"CPU": node["CPU"]}, {}), "").why_no_room()
     assert f"reserves {node['CPU']:g} CPU by trainer.validation.ray_remote_kwargs" in str(too_much)
-    assert RayTask(None, Bundle({}, {"zone": "none"})).why_no_room() is not None
+    assert RayTask(None, Bundle({}, {"zone": "none"}), "").why_no_room() is not None
     (gates / "1").touch()
     completed(service, trial)
 

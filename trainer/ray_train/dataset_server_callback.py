@@ -1,18 +1,28 @@
 """How the workers of a run reach their shares of its datasets: through a process of its own, its dataset server."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 
-StartServer = Callable[[list[str]], Any]
+
+class ServerHandle(Protocol):
+    """The dataset server of a run, for its workers and for the process that has started it."""
+
+    def shard(self, name: str, rank: int) -> Any:
+        """The answer for a worker: the iterator, or else why there is none."""
+
+    def end(self) -> None: ...
+
+
+StartServer = Callable[[list[str]], ServerHandle]
 """Starts the dataset server of a run; gets the ids of the nodes of its workers, by rank, and returns its handle."""
 
 
 class ShardProvider:
     """Ray Train's access to the datasets in each worker."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: "ServerHandle") -> None:  # by name: this class travels by value with each attempt
         self._server = server
 
     def get_dataset_shard(self, dataset_info: Any) -> Any:
@@ -25,11 +35,11 @@ class DatasetServerCallback(WorkerGroupCallback):  # type: ignore[misc]
 
     def __init__(self, start: StartServer) -> None:
         self._start = start
-        self._server: Any = None
+        self._server: ServerHandle | None = None
 
     def before_init_train_context(self, workers: list[Any]) -> dict[str, list[Any]]:
-        self._server = self._start([worker.metadata.node_id for worker in workers])
-        return {"dataset_shard_provider": [ShardProvider(self._server)] * len(workers)}
+        self._server = server = self._start([worker.metadata.node_id for worker in workers])
+        return {"dataset_shard_provider": [ShardProvider(server)] * len(workers)}
 
     def after_worker_group_shutdown(self, worker_group_context: Any) -> None:  # noqa: ARG002
         self._end()

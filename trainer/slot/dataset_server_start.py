@@ -1,11 +1,11 @@
 """How a slot starts the dataset server of an attempt."""
 
-from collections.abc import Callable
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from trainer.ray_train.dataset_server_callback import StartServer
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.assignment import Assignment
 from trainer.slot.user_package import UserPackage
@@ -21,9 +21,7 @@ DEFAULTS: dict[str, Any] = {
 """`trainer.wire.DataConfig()` as JSON."""
 
 
-def dataset_server_starter(
-    assignment: Assignment, package: UserPackage, slot: Any, key: str
-) -> Callable[[list[str]], Any] | None:
+def dataset_server_starter(assignment: Assignment, package: UserPackage, slot: Any, key: str) -> StartServer | None:
     """A function that starts the server, and gets the ids of the workers' nodes by rank; None without datasets.
 
     `key` names the slot's experiment and all that the datasets are made of.
@@ -48,7 +46,7 @@ def dataset_server_starter(
     asked_for = package.runtime_env(trainer.runtime_env)
     runtime_env = worker_runtime_env(trainer.env, {"num_workers": 1}, asked_for)
 
-    def start(nodes: list[str]) -> Any:
+    def start(nodes: list[str]) -> DatasetServerHandle:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         server = ray.remote(DatasetServer).options(
             num_cpus=0, max_concurrency=len(nodes) + 1, scheduling_strategy=here, runtime_env=runtime_env

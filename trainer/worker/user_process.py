@@ -33,8 +33,11 @@ class UserProcess:
         return Failure(USER_ERROR, message, output or None)
 
 
-def this_process(*, ends_itself: bool = False) -> UserProcess:
-    """The caller's, which serves this attempt alone. Its exit code is recorded from now on unless it `ends_itself`."""
+def this_process(*, records_exit: bool = True) -> UserProcess:
+    """The caller's, all of whose output is of one experiment.
+
+    `records_exit`: its exit code is recorded from now on; not for a process that ends on purpose by one.
+    """
     output = output_paths()
-    log = None if ends_itself else next(iter(output), None)
+    log = next(iter(output), None) if records_exit else None
     return UserProcess(ray.get_runtime_context().get_node_id(), output, record_exit_code(log))

@@ -19,7 +19,7 @@ from trainer.worker.validation import ValidationJob, validate
 class RayTask:
     """A running `validate`, as `trainer.slot.checkpoints.validation_queue.Task`."""
 
-    def __init__(self, task: Any, bundle: Bundle, function: str = "") -> None:
+    def __init__(self, task: Any, bundle: Bundle, function: str) -> None:
         self._task = task
         self._bundle = bundle
         self._function = function

@@ -127,7 +127,7 @@ class DatasetStore:
         self._job = job
         if job.run_by not in self._slots:
             self._slots = {**self._slots, job.run_by: job.slot.until_closed.remote()}
-        return asdict(this_process(ends_itself=True))
+        return asdict(this_process(records_exit=False))
 
     def datasets(self) -> Answer:
         return answer_of(self._maker.datasets)
