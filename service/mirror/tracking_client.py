@@ -249,8 +249,11 @@ class TrackingClient:
         except MlflowException as error:
             if not is_too_large(error) or len(items) == 1:
                 raise
-            for some in _chunks(items, -(-len(items) // 2)):
-                self._log_items(run_id, some)
+        else:
+            return
+        # Not in the handler, where the 413 would be a cause of each later failure.
+        for some in _chunks(items, -(-len(items) // 2)):
+            self._log_items(run_id, some)
 
     def _check_not_deleted(self, run_id: str, refusal: MlflowRefused) -> None:
         """MLflow's refusal says it by the text alone."""

@@ -5,7 +5,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -113,7 +113,10 @@ def answering(status: int, calls: list[str], retry_after: str | None = None) -> 
 
 
 def caused_by(cause: Exception) -> Exception:
+    """The cause is raised, as by a socket: so it has what is handled then as its context."""
     error = requests.ConnectionError("Max retries exceeded")
+    with suppress(type(cause)):
+        raise cause
     error.__cause__ = cause
     return error
 

@@ -1,6 +1,5 @@
 """Calls of MLflow fail often, or take too long: the mirror gets to its end, with the same content as otherwise."""
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +18,6 @@ from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
 from tests.mirror.bad_connection import (
     BadConnection,
     Call,
-    answer,
     at,
     every,
     failing_often,
@@ -129,38 +127,6 @@ def test_a_report_of_many_metrics_is_written_in_smaller_calls(
 
     connection.failure = lambda _: None
     assert len(mirror.runs(history.name)["trial 00"].data.metrics) == 700
-
-
-def test_what_is_too_large_for_a_proxy_is_written_in_smaller_calls(
-    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
-) -> None:
-    history = begin_experiment(config={f"text_{number}": "é" * 3000 for number in range(20)})
-    trial = history.trial(0, lr=0.1)
-    history.run(trial)
-    history.report(trial, 1, **{f"layer_{number}": number for number in range(700)})
-    connection.foreign_answer = larger_than(120_000)
-
-    mirror.catch_up()
-
-    data = mirror.runs(history.name)["trial 00"].data
-    assert (len(data.metrics), len(data.params)) == (700, 21)
-    assert data.tags["paceline.status"] == "running"
-
-
-def test_what_is_too_large_for_a_proxy_by_itself_is_an_error_with_advice(
-    mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection
-) -> None:
-    begin_experiment()
-    connection.foreign_answer = larger_than(300)
-    with pytest.raises(MlflowUnavailable, match=r"takes no body of this size \(413\): raise the proxy's limit"):
-        mirror.loop.run_once()
-    assert connection.calls.count("experiments/create") == 1
-
-
-def larger_than(limit: int) -> Callable[[Call], requests.Response | None]:
-    """As nginx answers a larger body."""
-    page = "<html>\r\n<head><title>413 Request Entity Too Large</title></head>\r\n</html>"
-    return lambda call: answer(413, "Request Entity Too Large", page) if len(json.dumps(call.body)) > limit else None
 
 
 def test_calls_that_are_small_enough_stay_so(
