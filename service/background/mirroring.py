@@ -266,7 +266,7 @@ class Mirroring:
         self._lock.check()
         try:
             run = self._connection.client.ensure_run(mlflow_experiment_id, new, started_at)
-        except MlflowUnavailable:
+        except (MlflowUnavailable, MlflowRefused):  # which may be that of a repetition
             self._unanswered.add(experiment.id, mlflow_experiment_id, new)
             raise
         if run.is_unanswered:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
+from mlflow.exceptions import MlflowException, RestException
 
 from service.background.mirroring import MirrorFailed, Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
@@ -23,11 +23,15 @@ class DelayedCreations:
     def __init__(self) -> None:
         self.given_up: list[Callable[[], Any]] = []
         self.is_free = False
+        self.failures: list[MlflowException] = []
+        """The next ones, instead of the timeout."""
 
     def create_run(self, client: MlflowClient, *arguments: Any, **options: Any) -> Any:
         if self.is_free:
             return CREATE_RUN(client, *arguments, **options)
         self.given_up.append(lambda: CREATE_RUN(client, *arguments, **options))
+        if self.failures:
+            raise self.failures.pop(0)
         raise MlflowException("API request failed: read timed out") from TimeoutError("timed out")
 
     def execute(self, index: int) -> str:
@@ -107,6 +111,25 @@ def test_a_run_that_mlflow_creates_after_its_trial_was_mirrored_is_deleted(
         mirror.catch_up()
 
         assert {name: run.info.run_id for name, run in mirror.runs(history.name).items()} == kept
+
+
+def test_a_late_run_is_deleted_after_the_creation_was_refused_when_it_was_repeated(
+    mirror: Any, begin_experiment: Callable[..., Any], delayed: DelayedCreations, now: list[float]
+) -> None:
+    history = begin_experiment()
+    refusal = RestException({"error_code": "PERMISSION_DENIED", "message": "read only"})
+    delayed.failures = [MlflowException("bad gateway"), refusal]
+    mirror.catch_up()
+    delayed.is_free = True
+    now.append(1)
+    mirror.catch_up()
+    kept = mirror.runs(history.name)[history.name].info.run_id
+    delayed.execute(0)
+    now.append(30)
+
+    mirror.catch_up()
+
+    assert mirror.runs(history.name)[history.name].info.run_id == kept
 
 
 def test_a_late_run_stays_if_a_user_has_deleted_the_other(
