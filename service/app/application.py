@@ -179,8 +179,10 @@ def _loops(context: Context) -> list[Loop]:
     if not context.database.is_sqlite:
         loops.append(Loop(ChangePolling(context)))
     if context.settings.mlflow_uri:
-        loops.append(Loop(Mirroring(context.database, context.settings.mlflow_uri), needed=False))
-        if context.settings.picture_seconds:
+        draws_pictures = context.settings.picture_seconds > 0
+        mirroring = Mirroring(context.database, context.settings.mlflow_uri, draws_pictures=draws_pictures)
+        loops.append(Loop(mirroring, needed=False))
+        if draws_pictures:
             loops.append(Loop(_charting(context, context.settings.mlflow_uri), needed=False))
     loops.append(Loop(CheckpointRetention(context), needed=False))
     loops.append(Loop(FileCleanup(context.settings), needed=False))

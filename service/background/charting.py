@@ -5,7 +5,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from service.mirror.backoff import MIN_SECONDS, Backoff
@@ -75,24 +75,24 @@ class Charting:
             return self._try_to_update(experiment_id)
 
     def _try_to_update(self, experiment_id: str) -> bool:
+        with self._database.read() as session:
+            drawn_at = charts.drawn_at(session, experiment_id)
         try:
             self._update_charts(experiment_id)
-        except (MlflowRefused, MlflowUnavailable) as error:
-            self._note_failure(experiment_id, error, str(error))
         except Exception as error:  # noqa: BLE001 - failing charts must not stop the loop
-            self._note_failure(experiment_id, error, f"the pictures failed with {type(error).__name__}; {SEE_LOG}")
+            self._note_failure(experiment_id, error, drawn_at)
         else:
             self._backoff.succeeded(experiment_id)
             return True
         return False
 
-    def _note_failure(self, experiment_id: str, error: Exception, shown: str) -> None:
-        """Log the first one. The stored text of an unexpected error has no message, which could show secrets."""
+    def _note_failure(self, experiment_id: str, error: Exception, drawn_at: datetime | None) -> None:
+        """Log the first one. Store it unless the charts have been drawn since `drawn_at`."""
         at_least = REFUSED_REST_SECONDS if isinstance(error, MlflowRefusedFiles) else MIN_SECONDS
         if self._backoff.failed(experiment_id, at_least):
             log.warning("the charts of experiment %s failed: %s: %s", experiment_id, type(error).__name__, error)
         with self._database.write() as session:
-            charts.note_failed(session, experiment_id, shown)
+            charts.note_failed(session, experiment_id, _shown(error), drawn_at)
 
     def _update_charts(self, experiment_id: str) -> None:
         with self._database.read() as session:
@@ -109,3 +109,9 @@ class Charting:
                 return
         with self._database.write() as session:
             charts.note_drawn(session, experiment_id, newest_event)
+
+
+def _shown(error: Exception) -> str:
+    """The text of an unexpected error could show secrets."""
+    is_expected = isinstance(error, MlflowRefused | MlflowUnavailable)
+    return str(error) if is_expected else f"the pictures failed with {type(error).__name__}; {SEE_LOG}"

@@ -21,7 +21,7 @@ from service.mirror.run_update import RunUpdate
 from service.mirror.trial_run import unknown_trial
 from service.mirror.unanswered_creations import UnansweredCreations
 from service.mirror.unsettled_batches import UnsettledBatches
-from service.store import mirrors
+from service.store import charts, mirrors
 from service.store.advisory_locks import AdvisoryLock, LockLost
 from service.store.sql.database import Database, database_now
 from service.store.tables import ExperimentRow, MirrorRow, TrialRow
@@ -51,10 +51,17 @@ class Mirroring:
     is_behind = False
 
     def __init__(
-        self, database: Database, tracking_uri: str, *, every: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self,
+        database: Database,
+        tracking_uri: str,
+        *,
+        draws_pictures: bool = True,
+        every: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.every = every
         self._database = database
+        self._draws_pictures = draws_pictures
         self._backoff = Backoff(clock)
         self._deleted_runs = Backoff(clock)
         self._batch_sizes = AdaptiveSizes(MAX_EVENTS)
@@ -87,7 +94,7 @@ class Mirroring:
 
     def _mirror_all(self) -> int:
         self._connection.pause.check()
-        self._forget_without_ids()
+        self._forget_old()
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
         self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
@@ -117,13 +124,18 @@ class Mirroring:
             log.info("experiment %s is not mirrored: %s", experiment_id, error)
         self.is_behind = True
 
-    def _forget_without_ids(self) -> None:
-        """Once after the start: what earlier versions have stored is mirrored again."""
+    def _forget_old(self) -> None:
+        """Once after the start: errors of pictures that are not drawn, and what earlier versions have stored wrongly.
+
+        The latter is mirrored again.
+        """
         if self._has_forgotten:
             return
         with self._database.write() as session:
             found = mirrors.without_ids(session)
             mirrors.forget(session, found)
+            if not self._draws_pictures:
+                charts.clear_errors(session)
         if found:
             log.warning("MLflow lacks events of %s: mirroring them again", counted(len(found), "experiment"))
         self._has_forgotten = True

@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import TrialStatus
@@ -20,7 +20,8 @@ MOST_REPORTS = 100_000
 def outdated_experiments(session: Session, refresh: timedelta) -> Sequence[str]:
     """Experiments in MLflow of which a trial has ended since the last charts, the oldest charts first.
 
-    A running experiment is due again after `refresh`, an ended one immediately.
+    Those with an error are drawn, too, which clears it: a service before schema 0034 draws without doing so. A running
+    experiment is due again after `refresh`, an ended one immediately.
     """
     since = func.coalesce(MirrorRow.pictured_at, ExperimentRow.created_at)
     ended_since = select(TrialRow.id).where(
@@ -31,7 +32,8 @@ def outdated_experiments(session: Session, refresh: timedelta) -> Sequence[str]:
     query = (
         select(MirrorRow.experiment_id)
         .join(ExperimentRow, ExperimentRow.id == MirrorRow.experiment_id)
-        .where(MirrorRow.parent_run_id.is_not(None), ended_since.exists())
+        .where(MirrorRow.parent_run_id.is_not(None))
+        .where(or_(ended_since.exists(), MirrorRow.pictures_error.is_not(None)))
         .where(or_(since <= database_now(session) - refresh, ExperimentRow.ended_at.is_not(None)))
     )
     return session.scalars(query.order_by(since, MirrorRow.experiment_id)).all()
@@ -44,11 +46,21 @@ def note_drawn(session: Session, experiment_id: str, event: int) -> None:
         mirror.pictured_event, mirror.pictured_at, mirror.pictures_error = event, database_now(session), None
 
 
-def note_failed(session: Session, experiment_id: str, error: str) -> None:
-    """Record why the charts in MLflow are missing or old, until they are drawn."""
-    mirror = session.get(MirrorRow, experiment_id)
-    if mirror is not None:
-        mirror.pictures_error = error
+def drawn_at(session: Session, experiment_id: str) -> datetime | None:
+    """When the charts in MLflow were drawn; None if they never were."""
+    return session.scalar(select(MirrorRow.pictured_at).where(MirrorRow.experiment_id == experiment_id))
+
+
+def note_failed(session: Session, experiment_id: str, error: str, drawn_at: datetime | None) -> None:
+    """Record why the charts in MLflow are missing or old, unless another service has drawn them since `drawn_at`."""
+    is_as_before = MirrorRow.pictured_at.is_not_distinct_from(drawn_at)
+    failed = update(MirrorRow).where(MirrorRow.experiment_id == experiment_id, is_as_before)
+    session.execute(failed.values(pictures_error=error))
+
+
+def clear_errors(session: Session) -> None:
+    """Of a service that has drawn charts before, if charts are not drawn any more."""
+    session.execute(update(MirrorRow).where(MirrorRow.pictures_error.is_not(None)).values(pictures_error=None))
 
 
 def shown_trials(session: Session, experiment_id: str, others: ColumnElement[bool]) -> list[TrialMeasurements]:
