@@ -1,5 +1,7 @@
 """Why an artifact could not be stored, and what to do. Pure. MLflow's client passes on the errors of requests."""
 
+import errno
+
 import requests
 
 from service.mirror.mlflow_limits import text
@@ -13,7 +15,19 @@ _ADVICE = {
     405: "let the proxy pass PUT to /api/2.0/mlflow-artifacts",
     413: LARGER_BODIES,
 }
+_SERVER_ERROR = 500
+_PASSING = (408, 429)
+_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+"""Of an artifact store that is a folder, to which the service cannot write."""
 _LOCAL_ADVICE = "start MLflow with --serve-artifacts, or let the service write there"
+
+
+def is_refused_upload(error: OSError) -> bool:
+    """Whether the same file will be refused for a while, too."""
+    if not isinstance(error, requests.RequestException):
+        return error.errno in _ERRNOS
+    status = error.response.status_code if error.response is not None else _SERVER_ERROR
+    return status < _SERVER_ERROR and status not in _PASSING
 
 
 def why_refused(size: int, error: OSError) -> str:

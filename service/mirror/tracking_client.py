@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import requests
 from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException, RestException
@@ -46,7 +47,7 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.refused_uploads import LARGER_BODIES, why_refused
+from service.mirror.refused_uploads import LARGER_BODIES, is_refused_upload, why_refused
 from service.mirror.repeated_calls import (
     CallTookTooLong,
     causes,
@@ -199,19 +200,28 @@ class TrackingClient:
     def put_files(self, run_id: str, directory: Path, folder: str) -> None:
         """Upload all files of the directory as artifacts of the run, replacing those with the same names.
 
-        Raises MlflowRefusedFiles after the others, if some are refused.
+        Raises MlflowRefusedFiles after the others, if some are refused, and OSError for a fault of this host.
         """
-        refusals: list[str] = []
-        for file in sorted(path for path in directory.rglob("*") if path.is_file()):
-            below = PurePosixPath(folder, *file.parent.relative_to(directory).parts)
-            try:
-                with self._translated_errors():
-                    repeated(self._client.log_artifact, run_id, str(file), str(below))
-            except OSError as error:
-                refusals.append(without_credentials(f"{below / file.name} {why_refused(file.stat().st_size, error)}"))
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        tried = [self._try_to_put(run_id, file, PurePosixPath(folder, file.relative_to(directory))) for file in files]
+        refusals = [refusal for refusal in tried if refusal is not None]
         if refusals:
             others = f"; {counted(len(refusals) - 1, 'other file')} refused, too" if len(refusals) > 1 else ""
             raise MlflowRefusedFiles(f"{refusals[0]}{others}")
+
+    def _try_to_put(self, run_id: str, file: Path, artifact: PurePosixPath) -> str | None:
+        """Return why the file is refused, or None."""
+        size = file.stat().st_size
+        try:
+            with self._translated_errors():
+                repeated(self._client.log_artifact, run_id, str(file), str(artifact.parent))
+        except OSError as error:
+            if is_refused_upload(error):
+                return without_credentials(f"{artifact} {why_refused(size, error)}")
+            if isinstance(error, requests.RequestException):
+                raise MlflowUnavailable(f"{artifact} cannot be uploaded: {_excerpt(str(error))}") from error
+            raise
+        return None
 
     def _write(self, run_id: str, update: RunUpdate) -> None:
         with self._translated_errors():

@@ -1,5 +1,6 @@
 """MLflow, or a proxy before it, refuses pictures: users see which, why and what to do. All else is mirrored."""
 
+import errno
 import re
 import threading
 from collections.abc import Callable
@@ -8,8 +9,10 @@ from typing import Any
 
 import pytest
 import requests
+from mlflow import MlflowClient
 
 from service.background.charting import Charting
+from service.mirror.mlflow_errors import MlflowRefusedFiles
 from service.mirror.new_runs import EXPERIMENT_TAG
 from service.settings import Settings
 from service.store.sql.database import Database
@@ -48,8 +51,11 @@ class Pictures:
 
 
 @pytest.fixture
-def history(mirror: Any, begin_experiment: Callable[..., Any], database: Database) -> Any:
-    history = begin_experiment(early_stopping={"rule": "none"})
+def history(
+    mirror: Any, begin_experiment: Callable[..., Any], database: Database, request: pytest.FixtureRequest
+) -> Any:
+    name = re.sub(r"\W+", "-", request.node.name).rstrip("-")  # a parameter's brackets are no part of a name
+    history = begin_experiment(name=name, early_stopping={"rule": "none"})
     end_a_trial(history, database)
     mirror.catch_up()
     return history
@@ -135,6 +141,64 @@ def test_an_artifact_store_that_the_service_cannot_write_to_is_an_error_with_adv
         r"start MLflow with --serve-artifacts, or let the service write there; 1 other file refused, too",
         str(pictures.error),
     )
+
+
+@pytest.mark.parametrize(
+    ("failure", "shown"),
+    [
+        (requests.ConnectionError("reset by http://user:hidden@bucket"), r"large\.png cannot be uploaded: reset by .*"),
+        (OSError(errno.EMFILE, "Too many open files"), "the pictures failed with OSError; .*"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the pictures failed with OSError; .*"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "the pictures failed with FileNotFoundError; .*"),
+    ],
+    ids=["connection", "too-many-files", "full-disk", "no-file"],
+)
+def test_a_failure_that_passes_is_no_refusal(
+    pictures: Pictures,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: OSError,
+    shown: str,
+) -> None:
+    """It is tried again soon. No artifact store or proxy is blamed."""
+
+    def fail(*_: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr(MlflowClient, "log_artifact", fail)
+    pictures.loop.run_once()
+    pictures.passed.append(1)
+    pictures.loop.run_once()
+    assert pictures.drawn == 2
+    assert re.fullmatch(rf"(pictures/)?{shown}", str(pictures.error))
+    assert "hidden" not in caplog.text + str(pictures.error)
+
+
+@pytest.mark.parametrize("status", [507, 520])
+def test_a_server_error_of_an_upload_is_no_refusal(pictures: Pictures, connection: BadConnection, status: int) -> None:
+    connection.foreign_answer = refusing(".png", status, "Server Error", "")
+    pictures.loop.run_once()
+    pictures.passed.append(1)
+    pictures.loop.run_once()
+    assert pictures.drawn == 2
+    assert re.match(rf"pictures/large\.png cannot be uploaded: {status} Server Error", str(pictures.error))
+
+
+def test_a_file_that_vanishes_while_it_is_refused_is_named(
+    mirror: Any, history: Any, connection: BadConnection, tmp_path: Path
+) -> None:
+    (tmp_path / "large.png").write_bytes(b"x" * 2000)
+    run_id = mirror.runs(history.name)[history.name].info.run_id
+
+    def refuse(call: Call) -> requests.Response | None:
+        if not call.path.endswith("large.png"):
+            return None
+        (tmp_path / "large.png").unlink()
+        return answer(413, "Request Entity Too Large", PAGE)
+
+    connection.foreign_answer = refuse
+    with pytest.raises(MlflowRefusedFiles, match=re.escape(TOO_LARGE)):
+        mirror.loop._connection.client.put_files(run_id, tmp_path, "pictures")
 
 
 def test_an_experiment_shows_why_its_pictures_are_missing(settings: Settings) -> None:
