@@ -46,10 +46,11 @@ from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
 from service.background.file_cleanup import FileCleanup
 from service.background.lease_expiry import LeaseExpiry
-from service.background.loop import Loop
+from service.background.loop import Loop, Work
 from service.background.mirroring import Mirroring
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
+from service.mirror.requested_pause import RequestedPause
 from service.operations.attempts.scheduling.next_trial import propose_next_in_line
 from service.runtime.computation import numeric_libraries
 from service.runtime.context import Context
@@ -179,16 +180,17 @@ def _loops(context: Context) -> list[Loop]:
     if not context.database.is_sqlite:
         loops.append(Loop(ChangePolling(context)))
     if context.settings.mlflow_uri:
-        draws_pictures = context.settings.picture_seconds > 0
-        mirroring = Mirroring(context.database, context.settings.mlflow_uri, draws_pictures=draws_pictures)
-        loops.append(Loop(mirroring, needed=False))
-        if draws_pictures:
-            loops.append(Loop(_charting(context, context.settings.mlflow_uri), needed=False))
+        loops += [Loop(work, needed=False) for work in _mlflow_work(context, context.settings.mlflow_uri)]
     loops.append(Loop(CheckpointRetention(context), needed=False))
     loops.append(Loop(FileCleanup(context.settings), needed=False))
     loops.append(Loop(Retention(context), needed=False))
     return loops
 
 
-def _charting(context: Context, mlflow_uri: str) -> Charting:
-    return Charting(context.database, mlflow_uri, refresh=context.settings.picture_seconds, stopping=context.stopping)
+def _mlflow_work(context: Context, mlflow_uri: str) -> list[Work]:
+    pause, refresh = RequestedPause(), context.settings.picture_seconds
+    mirroring = Mirroring(context.database, mlflow_uri, pause=pause, draws_pictures=refresh > 0)
+    if not refresh:
+        return [mirroring]
+    charting = Charting(context.database, mlflow_uri, refresh=refresh, stopping=context.stopping, pause=pause)
+    return [mirroring, charting]

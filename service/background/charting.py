@@ -12,7 +12,8 @@ from service.mirror.backoff import MIN_SECONDS, Backoff
 from service.mirror.charts.data_loader import chart_data, load_chart_rows
 from service.mirror.charts.process import render_charts
 from service.mirror.connection import TrackingConnection
-from service.mirror.mlflow_errors import MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
+from service.mirror.mlflow_errors import MlflowPaused, MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
+from service.mirror.requested_pause import RequestedPause
 from service.runtime.caches.experiment_caches import spec_of
 from service.store import charts
 from service.store.mirrors import try_charts_lock
@@ -47,6 +48,7 @@ class Charting:
         *,
         refresh: float,
         stopping: threading.Event,
+        pause: RequestedPause | None = None,
         every: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -55,11 +57,18 @@ class Charting:
         self._refresh = timedelta(seconds=refresh)
         self._stopping = stopping
         self._backoff = Backoff(clock)
-        self._connection = TrackingConnection(tracking_uri, clock)
+        self._connection = TrackingConnection(tracking_uri, pause or RequestedPause(clock))
 
     def run_once(self) -> int:
-        """Render the charts of one experiment that is due; return 0 when none is."""
+        """Render the charts of one experiment that is due; return 0 when none is, or while MLflow asks for a pause."""
         self.is_behind = False
+        try:
+            self._connection.pause.check()
+            return self._draw_one()
+        except MlflowPaused:  # which the mirror shows; nothing has failed here
+            return 0
+
+    def _draw_one(self) -> int:
         with try_charts_lock(self._database) as lock:
             if not lock.held:
                 return 0
@@ -79,6 +88,8 @@ class Charting:
             drawn_at = charts.drawn_at(session, experiment_id)
         try:
             self._update_charts(experiment_id)
+        except MlflowPaused:
+            raise
         except Exception as error:  # noqa: BLE001 - failing charts must not stop the loop
             self._note_failure(experiment_id, error, drawn_at)
         else:

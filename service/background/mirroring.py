@@ -14,9 +14,16 @@ from service.mirror.backoff import Backoff
 from service.mirror.batches import MAX_EVENTS, Batch, load_batch
 from service.mirror.connection import TrackingConnection
 from service.mirror.known_results import KnownResults
-from service.mirror.mlflow_errors import MlflowRefused, MlflowRunDeleted, MlflowUnavailable, MlflowUnreachable
+from service.mirror.mlflow_errors import (
+    MlflowPaused,
+    MlflowRefused,
+    MlflowRunDeleted,
+    MlflowUnavailable,
+    MlflowUnreachable,
+)
 from service.mirror.new_runs import NewRun, experiment_run, trial_run
 from service.mirror.projection import Projection, project
+from service.mirror.requested_pause import RequestedPause
 from service.mirror.run_update import RunUpdate
 from service.mirror.trial_run import unknown_trial
 from service.mirror.unanswered_creations import UnansweredCreations
@@ -55,6 +62,7 @@ class Mirroring:
         database: Database,
         tracking_uri: str,
         *,
+        pause: RequestedPause | None = None,
         draws_pictures: bool = True,
         every: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
@@ -65,7 +73,7 @@ class Mirroring:
         self._backoff = Backoff(clock)
         self._deleted_runs = Backoff(clock)
         self._batch_sizes = AdaptiveSizes(MAX_EVENTS)
-        self._connection = TrackingConnection(tracking_uri, clock)
+        self._connection = TrackingConnection(tracking_uri, pause or RequestedPause(clock))
         self._unanswered = UnansweredCreations(clock)
         self._unsettled = UnsettledBatches(database)
         self._rewound: set[str] = set()
@@ -105,6 +113,8 @@ class Mirroring:
         for experiment_id in due:
             try:
                 count += self._try(experiment_id)
+            except MlflowPaused:  # by an answer to another loop: nothing has failed here
+                raise
             except MlflowUnavailable as error:
                 if not count:
                     self._store_unavailable(experiment_id, error)

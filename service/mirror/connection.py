@@ -1,7 +1,5 @@
 """The connection to the tracking server, made at the first write."""
 
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from service.mirror.requested_pause import RequestedPause
@@ -14,9 +12,9 @@ if TYPE_CHECKING:
 class TrackingConnection:
     """Creates the client lazily, because importing MLflow takes seconds."""
 
-    def __init__(self, uri: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, uri: str, pause: RequestedPause) -> None:
         self._uri = uri
-        self.pause = RequestedPause(clock)
+        self.pause = pause
         self._client: TrackingClient | None = None
 
     @property

@@ -9,6 +9,10 @@ class MlflowUnreachable(MlflowUnavailable):
     """There is no server at MLflow's address: no experiment can be mirrored now."""
 
 
+class MlflowPaused(MlflowUnavailable):
+    """MLflow has asked for a pause, which has not passed: it was not called."""
+
+
 class MlflowRefused(Exception):
     """MLflow rejected the request: this experiment cannot be mirrored."""
 

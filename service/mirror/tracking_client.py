@@ -253,6 +253,7 @@ class TrackingClient:
 
     def _log_items(self, run_id: str, items: Sequence[Metric | Param | RunTag]) -> None:
         """In one call, or in two if a proxy takes no body of this size, and so on."""
+        self._pause.check()
         metrics, params, tags = ([one for one in items if isinstance(one, kind)] for kind in (Metric, Param, RunTag))
         try:
             repeated(self._client.log_batch, run_id, metrics=metrics, params=params, tags=tags)

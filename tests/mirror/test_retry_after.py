@@ -1,5 +1,6 @@
 """MLflow, or a proxy before it, asks for a pause: the mirror makes no call meanwhile."""
 
+import threading
 from collections.abc import Callable
 from email.utils import formatdate
 from itertools import count
@@ -7,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from service.background.charting import Charting
 from service.background.mirroring import Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
+from service.mirror.requested_pause import RequestedPause
 from service.mirror.tracking_client import TrackingClient
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow
-from tests.mirror.bad_connection import answering
+from tests.mirror.bad_connection import BadConnection, Call, answering
+from tests.mirror.conftest import START
 
 pytestmark = pytest.mark.slow
 
@@ -82,3 +86,84 @@ def test_nonsense_is_no_pause(pauses: list[float]) -> None:
     with answering(503, calls, "soon") as address, pytest.raises(MlflowUnavailable, match="cannot be used"):
         TrackingClient(address).check_run("a-run")
     assert (calls.count("runs/get"), len(pauses)) == (6, 5)
+
+
+@pytest.fixture
+def with_due_pictures(begin_experiment: Callable[..., Any], database: Database) -> list[str]:
+    """Two experiments whose pictures were refused before, in the order in which they are drawn."""
+    ids = [begin_experiment(f"x-00000000000{place}", name=f"{place}-of-two").experiment_id for place in "ab"]
+    with database.write() as session:
+        for one in ids:
+            row = MirrorRow(experiment_id=one, cursor=0, parent_run_id="r", updated_at=START, pictures_error="refused")
+            session.add(row)
+    return ids
+
+
+def errors_of_pictures(database: Database, experiment_ids: list[str]) -> list[str | None]:
+    with database.read() as session:
+        return [session.get_one(MirrorRow, one).pictures_error for one in experiment_ids]
+
+
+def charting(database: Database, address: str, pause: RequestedPause) -> Charting:
+    return Charting(database, address, refresh=0, stopping=threading.Event(), pause=pause)
+
+
+@pytest.mark.usefixtures("pauses")
+def test_no_pictures_are_drawn_in_a_pause_that_the_mirror_is_asked_for(
+    with_due_pictures: list[str], database: Database
+) -> None:
+    calls: list[str] = []
+    pause = RequestedPause(lambda: 0.0)
+    with answering(503, calls, "30") as address:
+        with pytest.raises(MlflowUnavailable, match="asks for a pause"):
+            Mirroring(database, address, pause=pause).run_once()
+        before = len(calls)
+        assert charting(database, address, pause).run_once() == 0
+    assert len(calls) == before
+    assert errors_of_pictures(database, with_due_pictures) == ["refused", "refused"]
+
+
+@pytest.mark.usefixtures("pauses")
+def test_the_mirror_makes_no_call_in_a_pause_that_pictures_are_asked_for(
+    with_due_pictures: list[str], database: Database
+) -> None:
+    """The experiments whose pictures are due after it keep their errors."""
+    calls: list[str] = []
+    pause = RequestedPause(lambda: 0.0)
+    with answering(503, calls, "30") as address:
+        assert charting(database, address, pause).run_once() == 0
+        with pytest.raises(MlflowUnavailable, match="of which 30 s are left"):
+            Mirroring(database, address, pause=pause).run_once()
+    assert calls.count("runs/get") == 1
+    asked, waiting = errors_of_pictures(database, with_due_pictures)
+    assert "asks for a pause of 30 s" in str(asked)
+    assert waiting == "refused"
+
+
+def test_a_pause_that_begins_during_a_pass_of_the_mirror_is_no_error_of_an_experiment(
+    begin_experiment: Callable[..., Any], database: Database, connection: BadConnection, mirror: Any
+) -> None:
+    """It is asked for by an answer to the other loop."""
+    history = begin_experiment()
+    mirror.catch_up()
+    history.run(history.trial(0, lr=0.1))
+    pause = RequestedPause(lambda: 0.0)
+
+    def begin_pause(call: Call) -> None:
+        if call.path == "runs/log-batch":
+            pause.begin(30)
+
+    connection.failure, connection.calls = begin_pause, []
+    with pytest.raises(MlflowUnavailable, match="of which 30 s are left"):
+        Mirroring(database, mirror.client.tracking_uri, pause=pause).run_once()
+    assert connection.calls == ["runs/get", "runs/log-batch"]
+    with database.read() as session:
+        assert session.get_one(MirrorRow, history.experiment_id).error is None
+
+
+def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
+    pause = RequestedPause(lambda: 0.0)
+    pause.begin(30)
+    pause.begin(1)
+    with pytest.raises(MlflowUnavailable, match="of which 30 s are left"):
+        pause.check()
