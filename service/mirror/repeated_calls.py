@@ -82,7 +82,7 @@ def _is_worth_repeating(error: MlflowException) -> bool:
 
 
 def retry_after(error: MlflowException) -> float | None:
-    """The pause in seconds that an answer of 429 or 503 asks for; None if there is none."""
+    """The pause in seconds that an answer asks for; None if there is none."""
     return next((one for one in map(noted_retry_after, causes(error)) if one is not None), None)
 
 

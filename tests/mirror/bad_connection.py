@@ -89,7 +89,7 @@ def no_connection_in_time() -> Exception:
 
 
 @contextmanager
-def answering(status: int, calls: list[str], retry_after: str | None = None) -> Iterator[str]:
+def answering(status: int, calls: list[str], retry_after: str | None = None, body: bytes = b"") -> Iterator[str]:
     """A server that answers each call with the status; yields its address."""
 
     class Answer(BaseHTTPRequestHandler):
@@ -98,8 +98,13 @@ def answering(status: int, calls: list[str], retry_after: str | None = None) -> 
             self.send_response(status)
             if retry_after is not None:
                 self.send_header("Retry-After", retry_after)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
 
         def log_message(self, *_: Any) -> None:
             """Be quiet."""

@@ -8,7 +8,10 @@ import pytest
 import requests
 
 from service.mirror.mlflow_errors import MlflowUnavailable
-from tests.mirror.bad_connection import BadConnection, Call, answer, timeout
+from service.mirror.run_update import RunUpdate
+from service.mirror.tracking_client import TrackingClient
+from tests.mirror.bad_connection import BadConnection, Call, answer, answering, timeout
+from tests.mirror.conftest import START
 
 pytestmark = pytest.mark.slow
 
@@ -67,3 +70,16 @@ def test_a_call_that_takes_too_long_after_one_was_too_large_is_not_repeated(
         mirror.loop.run_once()
     assert [count for count in counts if count] == [800, 400]
     assert "413" not in str(raised.value)
+
+
+@pytest.mark.parametrize("retry_after", [None, "30"])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html></html>", b'{"message": "Request size limit exceeded"}'], ids=["empty", "page", "json"]
+)
+def test_a_proxy_refuses_a_size_with_whatever_body(body: bytes, retry_after: str | None) -> None:
+    """MLflow's client shows JSON without its status. Smaller calls do not wait for a pause."""
+    calls: list[str] = []
+    update = RunUpdate(START, {"lr": "0.1", "layers": "2"})
+    with answering(413, calls, retry_after, body) as address, pytest.raises(MlflowUnavailable, match=r"\(413\)"):
+        TrackingClient(address).write("a-run", update)
+    assert calls.count("runs/log-batch") == 2
