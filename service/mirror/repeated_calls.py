@@ -4,7 +4,6 @@ import errno
 import re
 import socket
 from collections.abc import Callable, Iterator
-from functools import partial
 from time import monotonic, sleep
 from typing import ParamSpec, TypeVar
 
@@ -43,8 +42,12 @@ def repeated(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs:
     A call that MLflow refuses is not repeated, nor one that fails because MLflow is away or asks for fewer calls,
     unless it asks for a short pause. Nor is one that takes too long; it raises CallTookTooLong.
     """
-    result, _ = find_or_create(lambda: None, partial(call, *args, **kwargs))
-    return result
+    failures = _Failures()
+    while True:
+        try:
+            return _timed(call, *args, **kwargs)
+        except MlflowException as error:
+            failures.pause_after(error)
 
 
 def find_or_create(find: Callable[[], Result | None], create: Callable[[], Result]) -> tuple[Result, bool]:
@@ -53,18 +56,29 @@ def find_or_create(find: Callable[[], Result | None], create: Callable[[], Resul
     A creation is repeated as an idempotent call is, but only if `find` does not find what the failed one has created.
     MLflow may still execute a creation that has failed, and so create a second one later.
     """
-    for repetition in range(ATTEMPTS):
+    failures = _Failures()
+    while True:
         found = find()
         if found is not None:
-            return found, repetition > 0
+            return found, failures.count > 0
         try:
-            return _timed(create), repetition > 0
+            return _timed(create), failures.count > 0
         except MlflowException as error:
-            if repetition == ATTEMPTS - 1 or not _is_worth_repeating(error):
-                raise
-            pause = max(FIRST_PAUSE_SECONDS * 2**repetition, retry_after(error) or 0.0)
-        sleep(pause)
-    raise AssertionError("the last attempt returns or raises")
+            failures.pause_after(error)
+
+
+class _Failures:
+    """Of the attempts of one call."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def pause_after(self, error: MlflowException) -> None:
+        """Return when it is time for another attempt. Raise the error if the call is not worth one."""
+        self.count += 1
+        if self.count == ATTEMPTS or not _is_worth_repeating(error):
+            raise error
+        sleep(max(FIRST_PAUSE_SECONDS * 2 ** (self.count - 1), retry_after(error) or 0.0))
 
 
 def is_refusal(error: MlflowException) -> bool:
