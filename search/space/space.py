@@ -12,7 +12,7 @@ from search.mistakes import Mistake, listed, parse, refuse
 from search.space.axes import Axis, Floats, TooEntangled, Values
 from search.space.conditions import Condition, Range, in_words, meets
 from search.space.configurations import Configurations
-from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Params
+from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Params, on_step
 
 __all__ = ["CategoricalParameter", "FloatParameter", "IntParameter", "Parameter", "Params", "Space"]
 
@@ -56,7 +56,7 @@ class Space(RootModel[dict[str, Parameter]]):
     def forbids(self, params: Mapping[str, JsonValue]) -> int | None:
         """The index of the first entry of `forbid` that `params` meet; None if they meet none."""
         for index, entry in enumerate(self._forbidden):
-            if all(name in params and meets(condition, params[name]) for name, condition in entry.items()):
+            if self._meet_all(params, entry):
                 return index
         return None
 
@@ -72,9 +72,20 @@ class Space(RootModel[dict[str, Parameter]]):
 
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
         """Whether the parameter exists, given the values of its parents in `params`."""
+        return self._meet_all(params, self.root[name].when)
+
+    def _meet_all(self, params: Mapping[str, JsonValue], conditions: Mapping[str, Condition]) -> bool:
+        """A float that differs from a step only by rounding counts as the step, as everywhere in the search."""
         return all(
-            parent in params and meets(wanted, params[parent]) for parent, wanted in self.root[name].when.items()
+            name in params and meets(condition, self._without_rounding(name, params[name]))
+            for name, condition in conditions.items()
         )
+
+    def _without_rounding(self, name: str, value: JsonValue) -> JsonValue:
+        parameter = self.root.get(name)
+        if isinstance(value, float) and isinstance(parameter, FloatParameter):
+            return on_step(parameter, value)
+        return value
 
     def draw(self, choose: Callable[[str, Parameter], JsonValue]) -> Params:
         """A configuration. `choose` returns the value of a parameter; it is called for each one that exists."""

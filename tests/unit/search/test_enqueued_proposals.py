@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from search.problem import Problem
 from search.samplers import SamplerSpec
+from search.space.conditions import Range
 from search.space.configuration_key import key_of
 from search.space.space import Params, Space
 from search.study import Study, propose
@@ -42,3 +43,17 @@ def test_a_step_is_known_again_as_the_sum_of_binary_fractions(low: int, step: in
     for index in range(count + 1):
         summed = enqueued(space, json.dumps({"params": {"x": low / 10 + index * (step / 10)}}))
         assert key_of(space, summed) == key_of(space, {"x": (low + index * step) / 10})
+
+
+@given(low=st.integers(-20, 20), step=st.integers(1, 20), count=st.integers(1, 9))
+def test_the_sum_of_binary_fractions_meets_the_ranges_that_its_step_meets(low: int, step: int, count: int) -> None:
+    """As the end of a range of `forbid` and of `when`, and just outside it."""
+    end, before = (low + count * step) / 10, (low + (count - 1) * step) / 10
+    x = {"type": "float", "low": low / 10, "high": end, "step": step / 10}
+    child = {"type": "int", "low": 1, "high": 1}
+    summed = low / 10 + count * (step / 10)
+    for bounds, is_met in (({"max": end}, True), ({"min": end}, True), ({"max": before}, False)):
+        conditional = Space.model_validate({"x": x, "child": {**child, "when": {"x": bounds}}})
+        assert conditional.mistakes_in({"x": summed} | ({"child": 1} if is_met else {})) == []
+        forbidding = Space.model_validate({"x": x}).without([{"x": Range.model_validate(bounds)}])
+        assert (forbidding.mistakes_in({"x": summed}) != []) == is_met
