@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, refuse
 from search.numbers_in_messages import distinct_texts
-from search.space.conditions import Condition
+from search.space.conditions import ROUNDING, Condition
 from search.space.prior import Prior
 from search.space.scalars import Scalar, identity, positions, repetitions, same, shown
 
@@ -73,8 +73,12 @@ class Steps(Sequence[float]):
 
     def position(self, value: float) -> int | None:
         """The index of `value`, with a tolerance for the rounding of binary fractions; None if it is not a step."""
-        nearest = min(max(round((value - self[0]) / float(self._step)), 0), self._count - 1)
-        return nearest if math.isclose(self[nearest], value, rel_tol=1e-9, abs_tol=1e-8 * float(self._step)) else None
+        nearest, step = round((Decimal(value) - self._low) / self._step), float(self._step)
+        if not 0 <= nearest < self._count:
+            return None
+        # Sums far from zero are off by more than a share of the step, but not by so much that it could be another one.
+        tolerance = max(1e-8 * step, min(ROUNDING * abs(value), step / 4), math.ulp(value))
+        return nearest if abs(self[nearest] - value) <= tolerance else None
 
 
 class FloatParameter(ParameterBase):
@@ -123,7 +127,8 @@ class FloatParameter(ParameterBase):
             low, high, given = distinct_texts(self.low, self.high, value)
             return f"must be between {low} and {high}, not {given}"
         if self.step is not None:
-            return f"must be {self.low:g} plus a multiple of {self.step:g}, not {value:g}"
+            low, given = distinct_texts(self.low, value)
+            return f"must be {low} plus a multiple of {self.step:g}, not {given}"
         return None
 
     def _is_a_step(self, value: float) -> bool:
