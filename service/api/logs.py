@@ -1,14 +1,17 @@
 """`/v1/trials/{t}/logs`: the output of a trial's ranks, whole or as a stream."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple, Self
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
+from pydantic import AfterValidator
 
+from search.mistakes import Mistake
 from service.api.http.dependencies import Ctx, TrialId
 from service.api.http.openapi_errors import problems
 from service.api.http.queries import Whole
@@ -16,9 +19,9 @@ from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
 from service.api.http.unbuffered import UNBUFFERED
 from service.domain.statuses import LIVE_TRIAL
-from service.errors import NotFound
+from service.errors import Invalid, NotFound
 from service.operations.age_retention import removal_note
-from service.operations.attempts.rank_logs import Log, missing_end
+from service.operations.attempts.rank_logs import NO_STARTS, Log, missing_end
 from service.runtime.context import Context
 from service.store.attempts import attempts_of
 from service.store.lookup import trial_named
@@ -26,6 +29,9 @@ from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route)
+
+NO_ATTEMPT = 0
+"""In place of the number of the newest attempt."""
 
 POLL_SECONDS = 0.5
 KEEP_ALIVE_HEADER = "Paceline-Keep-Alive"
@@ -36,7 +42,16 @@ KEEP_ALIVE_PAUSES = 30
 START_HEADER = "Paceline-Log-Start"
 MAX_START_LENGTH = 4000
 """Of the header, which is left out where it would be longer: proxies limit headers and URLs to 8 kB or more."""
-STARTS = r"([0-9]{1,6}:[0-9]{1,15}(,[0-9]{1,6}:[0-9]{1,15})*)?"
+START = re.compile(r"([0-9]{1,6}/)?([0-9]{1,6}:[0-9]{1,15}(,[0-9]{1,6}:[0-9]{1,15})*)?")
+
+
+def _checked_start(given: str) -> str:
+    if not START.fullmatch(given):
+        raise ValueError(f"must be what {START_HEADER} of an earlier answer said, such as 2/0:4000,1:0")
+    return given
+
+
+StartText = Annotated[str, AfterValidator(_checked_start)]
 
 
 @router.get("/{trial}/logs", response_class=PlainTextResponse, responses=problems(NotFound))
@@ -49,12 +64,11 @@ async def get_logs(
         Query(description="only the last lines of each rank; of longer lines, 100 kB for each line asked for"),
     ] = None,
     start: Annotated[
-        str | None,
+        StartText | None,
         Query(
-            pattern=f"^{STARTS}$",
             max_length=MAX_START_LENGTH,
             description=f"instead of `tail`: where an earlier answer with `tail` began, as its header `{START_HEADER}` "
-            "said, so that the same lines come again, and what was written since",
+            "said, so that the same lines of the same attempt come again, and what was written since",
         ),
     ] = None,
     attempt: Annotated[
@@ -75,11 +89,13 @@ async def get_logs(
     """What the ranks wrote, as plain text; without `rank`, each line starts with the number of its rank."""
     if follow:
         context.followers.check()
-    state = await run_in_threadpool(_state, context, trial, attempt)
+    begin = None if start is None else _Start.parsed(start)
+    state = await run_in_threadpool(_state, context, trial, _attempt_of(begin, attempt))
 
     def open_log(number: int) -> Log:
-        is_tail = start is None and state.number  # what is written after the call is no part of its tail
-        return Log(context, trial, number, rank=rank, tail=tail if is_tail else None, starts=_starts(start))
+        is_tail = begin is None and state.number  # what is written after the call is no part of its tail
+        starts = begin.offsets if begin is not None else NO_STARTS
+        return Log(context, trial, number, rank=rank, tail=tail if is_tail else None, starts=starts)
 
     log = await run_in_threadpool(open_log, state.number)
     if follow:
@@ -89,22 +105,45 @@ async def get_logs(
     headers = dict(UNBUFFERED) if follow else {}
     if follow and keep_alive:
         headers[KEEP_ALIVE_HEADER] = "true"
-    begins = ",".join(f"{one}:{offset}" for one, offset in log.starts.items())
-    if tail is not None and len(begins) <= MAX_START_LENGTH:
-        headers[START_HEADER] = begins
+    begun = str(_Start(state.number, log.starts))
+    if tail is not None and len(begun) <= MAX_START_LENGTH:
+        headers[START_HEADER] = begun
     return RevocableStream(stream, headers=headers, media_type="text/plain; charset=utf-8")
 
 
-def _starts(given: str | None) -> dict[int, int]:
-    pairs = (one.split(":") for one in given.split(",")) if given else ()
-    return {int(rank): int(offset) for rank, offset in pairs}
+class _Start(NamedTuple):
+    """Where a tail begins: `2/0:4,1:0` in the log of attempt 2, after 4 bytes of rank 0 and none of rank 1.
+
+    The attempt is `NO_ATTEMPT` where the trial had none, and None in what an earlier version of the service has said.
+    """
+
+    attempt: int | None
+    offsets: Mapping[int, int]
+
+    @classmethod
+    def parsed(cls, given: str) -> Self:
+        attempt, _, places = given.rpartition("/")
+        pairs = (one.split(":") for one in places.split(",") if one)
+        return cls(int(attempt) if attempt else None, {int(rank): int(offset) for rank, offset in pairs})
+
+    def __str__(self) -> str:
+        return f"{self.attempt}/{','.join(f'{rank}:{offset}' for rank, offset in self.offsets.items())}"
+
+
+def _attempt_of(start: _Start | None, attempt: int | None) -> int | None:
+    """Raises Invalid where the call names two attempts."""
+    named = start.attempt if start is not None else None
+    if attempt and named and attempt != named:
+        why = f"is {attempt}, but start is of attempt {named}; leave out one of the two"
+        raise Invalid([Mistake(("attempt",), why)])
+    return attempt or named
 
 
 @dataclass(frozen=True)
 class _State:
     """The attempt whose log is read, whether it may write more, and a note for the end of its log.
 
-    `number` is 0 for a trial without an attempt, which is live while it may get one.
+    `number` is `NO_ATTEMPT` for a trial without an attempt, which is live while it may get one.
     """
 
     number: int
@@ -142,9 +181,7 @@ async def _followed(
             while not state.number and state.is_live and not context.stopping.is_set():
                 if sign := await silence.pause():
                     yield sign
-                state = await run_in_threadpool(_state, context, trial, None)
-            if state.number > 1:  # the first one has ended already
-                state = await run_in_threadpool(_state, context, trial, 1)
+                state = await run_in_threadpool(_state, context, trial, NO_ATTEMPT)
             log = await run_in_threadpool(open_log, state.number)
         while not context.stopping.is_set():
             text = await run_in_threadpool(log.read, whole_lines=state.is_live)
@@ -162,12 +199,12 @@ async def _followed(
 
 
 def _state(context: Context, trial: str, attempt: int | None) -> _State:
-    """`attempt`: its number; None for the newest."""
+    """`attempt`: its number; None for the newest, and `NO_ATTEMPT` for the first if there is one by now."""
     with context.database.read() as session:
         row = trial_named(session, trial)
         if attempt is not None and attempt > row.attempt_count:
             raise NotFound(f"trial {trial} has no attempt {attempt}; attempts so far: {row.attempt_count}")
-        number = attempt or row.attempt_count
+        number = row.attempt_count if attempt is None else attempt or min(1, row.attempt_count)
         found = next((one for one in attempts_of(session, row.id) if one.number == number), None)
         has_ended = number < row.attempt_count or (found is not None and found.ended_at is not None)
         is_live = row.status in LIVE_TRIAL and not has_ended

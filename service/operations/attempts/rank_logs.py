@@ -86,7 +86,7 @@ class Log:
     """Reads the log files of an attempt, of one rank or of all; each read continues where the last one ended.
 
     With `tail`, reading starts at the last lines of each existing file, which are found from its end; with `starts`,
-    at these offsets of the ranks. Without `rank`, each line names its rank.
+    at these offsets of the ranks, or at the end of a file that is shorter. Without `rank`, each line names its rank.
     """
 
     def __init__(
@@ -101,8 +101,10 @@ class Log:
     ) -> None:
         self._directory = _directory(context, trial_id, attempt)
         self._rank = rank
-        ends = {} if tail is None else {one: _start_of_tail(path, tail) for one, path in self._files()}
-        self.starts: Mapping[int, int] = starts or ends
+        self.starts: Mapping[int, int] = {
+            one: min(starts.get(one, 0), path.stat().st_size) if tail is None else _start_of_tail(path, tail)
+            for one, path in self._files()
+        }
         self._offsets = {self._directory / f"rank-{one}.log": offset for one, offset in self.starts.items()}
         self._after_return: set[Path] = set()
 

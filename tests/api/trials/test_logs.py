@@ -261,25 +261,65 @@ def test_a_tail_can_be_read_again_from_where_it_began(service: Api) -> None:
     send(held, "d\n", rank=1)
     path = f"/v1/trials/{held.trial}/logs"
     first = service.http.get(path, params={"tail": 1})
-    assert first.headers["Paceline-Log-Start"] == "0:4,1:0"
+    assert first.headers["Paceline-Log-Start"] == "1/0:4,1:0"
     send(held, "e\n", offset=6)
     send(held, "f\n", rank=2)
     again = service.http.get(path, params={"start": first.headers["Paceline-Log-Start"]})
     assert again.text == "[rank 0] c\n[rank 0] e\n[rank 1] d\n[rank 2] f\n"
-    assert logged(held, rank=1, start="0:4,1:0") == "d\n"
+    assert logged(held, rank=1, start="1/0:4,1:0") == "d\n"
+    assert logged(held, rank=0, start="0:4,1:0") == "c\ne\n", "as an earlier version of the service has said it"
 
 
-def test_the_tail_of_a_trial_without_an_attempt_begins_at_its_start(service: Api) -> None:
+def test_a_tail_is_read_again_from_its_own_attempt(service: Api) -> None:
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    send(held, "a\nb\n")
+    path = f"/v1/trials/{held.trial}/logs"
+    start = service.http.get(path, params={"tail": 1}).headers["Paceline-Log-Start"]
+    send(held, "c\n", offset=4)
+    held.fail("lost", "a worker process died")
+    again = service.ask(name)
+    assert again
+    assert (again.trial, logged(again, start=start, rank=0)) == (held.trial, "b\nc\n")
+    send(again, "of the second attempt\n")
+    assert logged(held, start=start, attempt=1, rank=0) == "b\nc\n"
+    problem = service.get(path, 422, params={"start": start, "attempt": 2})
+    assert problem["errors"] == [
+        {"path": "attempt", "message": "is 2, but start is of attempt 1; leave out one of the two"}
+    ]
+
+
+def test_a_start_beyond_the_log_is_at_its_end(service: Api) -> None:
+    """No file system has so large a file, so that not even a call that looks there succeeds."""
+    held = held_of(service)
+    send(held, "a\n")
+    start = "1/0:999999999999999,1:5"
+    assert logged(held, start=start) == ""
+    with service.http.stream("GET", f"/v1/trials/{held.trial}/logs", params={"start": start, "follow": True}) as answer:
+        send(held, "b\n", offset=2)
+        held.finish()
+        assert answer.read() == b"[rank 0] b\n"
+
+
+def test_the_tail_of_a_trial_without_an_attempt_begins_with_its_first_one(service: Api) -> None:
     name = service.create(limits={"max_trials": 1})["name"]
     queued = service.post(f"/v1/experiments/{name}/trials", 201, json={"params": {"lr": 0.5}})["id"]
     answer = service.http.get(f"/v1/trials/{queued}/logs", params={"tail": 1})
-    assert (answer.text, answer.headers["Paceline-Log-Start"]) == ("", "")
+    assert (answer.text, answer.headers["Paceline-Log-Start"]) == ("", "0/")
 
 
 @pytest.mark.parametrize(
-    "start", ["0", "0:", "a:1", "0:-1", "0:1,", "0:1;1:2", "0:" + "1" * 16, ",".join(["0:1"] * 2000)]
+    "start",
+    ["0", "0:", "1/0", "1/0:", "/0:1", "1/a:1", "1/0:-1", "-1/0:1", "1/0:1,", "1/0:1;1:2", "1/0:" + "1" * 16, "1/\n"],
 )
 def test_a_start_that_no_answer_named_is_refused(service: Api, start: str) -> None:
     held = held_of(service)
     problem = service.get(f"/v1/trials/{held.trial}/logs", 422, params={"start": start})
+    assert [error["path"] for error in problem["errors"]] == ["start"]
+
+
+def test_a_start_that_is_longer_than_any_header_is_refused(service: Api) -> None:
+    held = held_of(service)
+    problem = service.get(f"/v1/trials/{held.trial}/logs", 422, params={"start": "1/" + ",".join(["0:1"] * 2000)})
     assert [error["path"] for error in problem["errors"]] == ["start"]
