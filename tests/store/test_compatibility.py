@@ -1,9 +1,11 @@
 """While a deployment is upgraded, services of two versions work on one database."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 
 from service.cli.upgraded_database import upgraded_database
 from service.settings import BadSettings, Settings
@@ -37,6 +39,38 @@ def test_services_of_the_version_before_work_with_each_schema_or_it_says_that_th
     broken = {revision for revision, (before, after) in steps.items() if any(faults(before, after))}
     said = {revision for revision, (before, after) in steps.items() if before.oldest and before.oldest != after.oldest}
     assert broken - said == BEFORE_THE_RULE
+
+
+DROPPED_FIRST = {"0005", "0006", "0009", "0010", "0011", "0012"}
+"""Revisions that drop an index before they create one. Since then each one drops last, in both directions."""
+
+
+def statements_by_revision(database: Database) -> dict[str, list[str]]:
+    """Of the upgrades to all revisions, and of the downgrades to the newest of `DROPPED_FIRST`."""
+    found: dict[str, list[str]] = {}
+    said: list[str] = []
+
+    def note(*arguments: Any) -> None:
+        said.append(str(arguments[2]))
+        if reached := re.match(r"(?:UPDATE|INSERT INTO) alembic_version .*?'(\d{4})'", said[-1]):
+            found[f"down to {reached[1]}" if reached[1] in found else reached[1]] = said.copy()
+            said.clear()
+
+    event.listen(database.engine, "before_cursor_execute", note)
+    upgrade(database)
+    downgrade(database, max(DROPPED_FIRST), lose_data=True)
+    return found
+
+
+@pytest.mark.slow
+def test_a_revision_drops_indexes_last(tmp_path: Path) -> None:
+    """PostgreSQL locks a table against readers from the drop to the commit, and creating an index takes long."""
+    database = Database(f"sqlite:///{tmp_path / 'all.db'}")
+    found = statements_by_revision(database)
+    database.close()
+    assert len(found) == 2 * int(newest_revision()) - int(max(DROPPED_FIRST))
+    orders = {revision: re.findall(r"\b(CREATE|DROP) INDEX", "; ".join(said)) for revision, said in found.items()}
+    assert {one for one, order in orders.items() if order != sorted(order)} == DROPPED_FIRST
 
 
 @pytest.mark.parametrize(
