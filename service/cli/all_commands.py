@@ -4,13 +4,14 @@ Every command goes through the HTTP API, except up, demo, serve, agent, db and t
 (uvicorn, Ray, SQLAlchemy) inside its function, so that the other commands start fast.
 """
 
+import os
 from importlib.metadata import version as installed_version
 from typing import Annotated
 
 import typer
 
 from service.cli import arguments, code_archive
-from service.cli.answers import UNREADABLE, Refused, Unreachable, read_at, unreadable
+from service.cli.answers import SHOW_TRACEBACK, UNREADABLE, Refused, Unreachable, read_at, unreadable
 from service.cli.commands import (
     agent,
     analysis,
@@ -65,9 +66,9 @@ def main() -> None:
         fail([str(error)], EXIT_USAGE)
     except UNREADABLE as error:
         address = read_at.get()
-        if address is None:
+        if address is None or os.environ.get(SHOW_TRACEBACK):
             raise
-        fail([unreadable(address, error)], EXIT_USAGE)
+        fail([unreadable(address, error)], EXIT_FAILED)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,6 +1,7 @@
 """What the service, or what is in its place, answers to the command line's calls."""
 
 from contextvars import ContextVar
+from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
@@ -22,6 +23,11 @@ read_at: ContextVar[str | None] = ContextVar("read_at", default=None)
 
 UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 """What reading an answer raises whose inner parts have another shape: its kind says only what the outermost has."""
+
+SHOW_TRACEBACK = "PACELINE_TRACEBACK"
+"""The environment variable with which such an error is shown with its traceback."""
+
+PACKAGE = Path(__file__).parents[1]
 
 
 class Unreachable(Exception):
@@ -114,13 +120,18 @@ def body_of(response: httpx.Response, *kinds: Kind) -> Json:
 
 
 def unreadable(address: str, error: Exception) -> str:
-    """What to say of an UNREADABLE error. It names the place, as a traceback does, in case it is a fault of ours."""
-    place = extract_tb(error.__traceback__)[-1]
-    where = f"{place.filename.rpartition('/')[2]}, line {place.lineno}"
+    """What to say of an UNREADABLE error: whether an answer has caused it, or a fault of ours, is not known."""
     return (
-        f"an answer of {address} has another shape than the service's ({type(error).__name__}: {error}; {where}): "
-        f"{IS_IT_A_PROXY} Or is the service of another version than this command?"
+        f"the command failed after an answer of {address} ({type(error).__name__}: {error}; {_place_of(error)}): "
+        f"{IS_IT_A_PROXY} Or is the service of another version than this command? If neither, please report this "
+        f"with the traceback, which {SHOW_TRACEBACK}=1 shows"
     )
+
+
+def _place_of(error: Exception) -> str:
+    """The last one in our own code: a library that it calls does not say what was read."""
+    own = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(PACKAGE)]
+    return f"{Path(own[-1].filename).relative_to(PACKAGE.parent)}, line {own[-1].lineno}"
 
 
 def raise_for_status(response: httpx.Response) -> None:

@@ -1,6 +1,7 @@
 """Answers that are none of Paceline's, as of a proxy: a sentence instead of a traceback."""
 
 import json
+import statistics
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 
 from service.cli.answers import Refused
 from service.cli.client import Client
-from service.cli.terminal import watch
+from service.cli.terminal import console, watch
 from tests.unit.cli.canned_service import Answer, answer, answering, problem
 from tests.unit.cli.conftest import Run, submitted
 
@@ -236,9 +237,24 @@ def test_an_answer_whose_inner_parts_have_another_shape_is_one_error(
     arguments = [str(project / "experiment.yaml") if one == "SPEC" else one for one in command]
     with answering(*map(answer, bodies)) as (address, _):
         ended = run(*arguments, "--url", address)
-    assert ended.err.startswith(f"error: an answer of {address} has another shape than the service's (")
+    assert ended.err.startswith(f"error: the command failed after an answer of {address} (")
+    assert "the service of another version" in ended.err
     assert ended.err.count("\n") == 1
-    assert ended.code == 2
+    assert ended.code == 1
+
+
+def test_a_fault_of_the_command_after_an_answer_is_named_with_its_place_and_has_a_traceback_if_wanted(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console.out, "print", lambda *_, **__: statistics.mean([]))
+    with answering(answer(a_page()), answer(a_page())) as (address, _):
+        ended = run("ls", "--url", address)
+        assert "(StatisticsError: mean requires at least one data point; service/cli/terminal/console.py" in ended.err
+        assert "PACELINE_TRACEBACK=1 shows" in ended.err
+        assert ended.code == 1
+        monkeypatch.setenv("PACELINE_TRACEBACK", "1")
+        with pytest.raises(statistics.StatisticsError):
+            run("ls", "--url", address)
 
 
 def test_a_page_that_comes_again_ends_the_list(run: Run) -> None:
