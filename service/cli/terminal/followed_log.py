@@ -37,17 +37,15 @@ def followed_log(
     number = attempt or _newest_attempt(first)
     shown: dict[str, Any] | None = first
     followed = _FollowedLog(is_whole=tail is None)
-    start: str | None = None
     while True:
         try:
             if number is None:
                 shown = shown or client.trial(trial)
                 number = FIRST_ATTEMPT if shown["attempts"] else None
-            start = client.log_start if start is None else start  # of the tail that came before an outage
-            followed.is_whole = tail is None or start is not None
-            since = start if start is not None else tail if followed.is_empty else None
+            followed.is_whole = tail is None or followed.start is not None
+            since = followed.start if followed.start is not None else tail if followed.is_empty else None
             chunks = client.logs(trial, rank, since, number, follow=True)
-            yield from followed.new_lines(_noted(chunks, outage))
+            yield from followed.new_lines(_noted(client, chunks, followed, outage))
             shown = client.trial(trial)
             outage.over()
         except (Unreachable, Refused) as error:
@@ -60,10 +58,14 @@ def followed_log(
         time.sleep(POLL_SECONDS)
 
 
-def _noted(chunks: Iterable[str], outage: Outage) -> Iterator[str]:
-    """An outage is over when the first chunk comes, with the head of the answer: output may come hours later."""
+def _noted(client: Client, chunks: Iterable[str], followed: "_FollowedLog", outage: Outage) -> Iterator[str]:
+    """An outage is over when the first chunk comes, with the head of the answer: output may come hours later.
+
+    The head also says where a tail begins; before it, `client.log_start` is that of another log.
+    """
     for chunk in chunks:
         outage.over()
+        followed.start = client.log_start if followed.start is None else followed.start
         yield chunk
 
 
@@ -101,6 +103,8 @@ class _FollowedLog:
     """`is_whole`: it is followed from a start that is known, so that the number of a line says where it is."""
 
     is_whole: bool
+    start: str | None = None
+    """of its first tail, to ask for after an outage; None if the service has not said it"""
     rest: str = ""
     """of the last log: what follows its last whole line"""
     _ends: dict[str, _Place] = field(default_factory=lambda: defaultdict(_Place))

@@ -37,7 +37,10 @@ class RestartingService:
     logs_: list[list[Part]]
     trials: list[dict[str, Any] | Exception]
     asked: list[tuple[int | str | None, int | None]] = field(default_factory=list)
-    log_start: str | None = None
+    tail_start: str | None = None
+    """Where the tails begin, as a service says that knows it."""
+    log_start: str | None = "1/0:8"
+    """At first that of another log that the client has read."""
 
     def trial(self, _trial: str) -> dict[str, Any]:
         answer = self.trials.pop(0)
@@ -50,7 +53,11 @@ class RestartingService:
     ) -> Iterator[str]:
         assert follow
         self.asked.append((since, attempt))
-        for part in self.logs_.pop(0):
+        parts = self.logs_.pop(0)
+        if not parts or isinstance(parts[0], str):  # the head of the answer comes
+            self.log_start = self.tail_start if isinstance(since, int) else None
+            yield ""
+        for part in parts:
             if isinstance(part, Exception):
                 raise part
             yield part
@@ -122,10 +129,10 @@ def test_the_tail_of_a_log_goes_on_where_it_was_interrupted() -> None:
 def test_a_tail_whose_start_the_service_has_told_goes_on_behind_the_same_number_of_lines() -> None:
     """Each line of the tail is in the log before it, too."""
     service = RestartingService(
-        [["x\n", "y\n", AWAY], [AWAY], ["x\n", "y\n", "x\n"]], [RUNNING, ENDED], log_start="0:4"
+        [[AWAY], ["x\n", "y\n", AWAY], [AWAY], ["x\n", "y\n", "x\n"]], [RUNNING, ENDED], tail_start="1/0:4"
     )
     assert followed(service, tail=2) == "x\ny\nx\n"
-    assert service.asked[1:] == [("0:4", 1), ("0:4", 1)]
+    assert service.asked == [(2, 1), (2, 1), ("1/0:4", 1), ("1/0:4", 1)]
 
 
 def test_the_first_attempt_of_a_queued_trial_is_followed() -> None:
