@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import yaml
 
 from service.stack.components import NODE_ENVIRONMENT
 from tests.conftest import Api
+from tests.timeouts import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "docker-compose.yml"
@@ -46,44 +48,84 @@ def test_its_ray_nodes_start_as_those_of_up() -> None:
         assert NODE_ENVIRONMENT.items() <= node["environment"].items()
 
 
-@pytest.fixture
-def ray_node(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The command of Ray's head, with a `ray` that fails once, as a slow start does, and then runs until SIGTERM."""
-    (tmp_path / "ray").write_text(
-        f"""#!/bin/sh
-        trap "echo ended; exit" TERM
-        echo "$@"
-        test -e {tmp_path}/failed || {{ touch {tmp_path}/failed; exit 1; }}
-        while :; do sleep 0.1; done
-        """
-    )
-    (tmp_path / "ray").chmod(0o755)
+PAUSES = ["1", "2", "4", "8", "16", "30", "30"]
+"""After each start of a Ray node that has failed."""
+
+FAKE_RAY = """#!/bin/sh
+trap "echo ended; exit" TERM
+echo "$@"
+echo >> {folder}/starts
+test "$(wc -l < {folder}/starts)" -gt {failures} || exit 1
+while :; do /bin/sleep 0.1; done
+"""
+
+
+@contextmanager
+def ray_node(folder: Path, failures: int, pause: str) -> Iterator[subprocess.Popen[str]]:
+    """The command of Ray's head, with a `ray` that fails some times, as a slow start does, and then runs until SIGTERM.
+
+    `pause` is run in place of `sleep`.
+    """
+    scripts = {"ray": FAKE_RAY.format(folder=folder, failures=failures), "sleep": f"#!/bin/sh\n{pause}\n"}
+    for name, script in scripts.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
     head = yaml.safe_load(FILE.read_text())["services"]["ray-head"]
     command = [part.replace("$$", "$").replace("rm -rf /tmp/ray", "true") for part in head["entrypoint"]]
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    with subprocess.Popen([*command, *head["command"]], env=environment, stdout=subprocess.PIPE, text=True) as node:
-        yield node
-        node.terminate()
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    with subprocess.Popen(
+        [*command, *head["command"]], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as node:
+        try:
+            yield node
+        finally:
+            node.terminate()
 
 
-def test_a_ray_node_that_failed_to_start_is_started_again_in_the_same_container(
-    ray_node: subprocess.Popen[str],
+def said(node: subprocess.Popen[str], lines: int) -> list[str]:
+    assert node.stdout
+    return [node.stdout.readline().rstrip() for _ in range(lines)]
+
+
+def test_a_ray_node_that_failed_to_start_is_started_again_in_the_same_container_after_growing_pauses(
+    tmp_path: Path,
 ) -> None:
     """A container that ended would fail `docker compose up`, which waits for Ray's head."""
-    assert ray_node.stdout
-    starts = [ray_node.stdout.readline(), ray_node.stdout.readline()]
-    assert starts[0].startswith("start --block")
-    assert "--head" in starts[0].split()
-    assert starts[0] == starts[1]
+    with ray_node(tmp_path, len(PAUSES), 'echo "$1"') as node:
+        lines = said(node, 2 * len(PAUSES) + 1)
+        assert lines[0].startswith("start --block")
+        assert "--head" in lines[0].split()
+        assert set(lines[::2]) == {lines[0]}
+        assert lines[1::2] == PAUSES
+        assert node.stderr
+        assert node.stderr.readline() == "Ray ended with exit code 1; it is started again in 1 s\n"
 
 
-def test_a_container_of_a_ray_node_that_is_stopped_lets_the_node_end_in_order(ray_node: subprocess.Popen[str]) -> None:
-    assert ray_node.stdout
-    for _ in range(2):
-        ray_node.stdout.readline()
-    ray_node.terminate()
-    assert ray_node.stdout.readline() == "ended\n"
-    assert ray_node.wait() == 0
+def test_a_container_of_a_ray_node_that_is_stopped_lets_the_node_end_in_order(tmp_path: Path) -> None:
+    with ray_node(tmp_path, 1, 'echo "$1"') as node:
+        said(node, 3)
+        node.terminate()
+        assert said(node, 1) == ["ended"]
+        assert node.wait() == 0
+
+
+def test_a_container_of_a_ray_node_that_is_stopped_in_a_pause_ends_immediately(tmp_path: Path) -> None:
+    with ray_node(tmp_path, 1, f"echo $1; exec /bin/sleep {PATIENCE_SECONDS}") as node:
+        said(node, 2)
+        node.terminate()
+        assert node.wait() == 0
+        assert said(node, 1) == [""], "what it has started has ended, too"
+
+
+def test_the_agents_ray_node_is_started_again_as_the_others_are() -> None:
+    services = yaml.safe_load(FILE.read_text())["services"]
+    loops = [
+        re.search(r"pause=1; while .* done", part)
+        for part in (*services["ray-head"]["entrypoint"], *services["agent"]["command"])
+    ]
+    words = {re.sub(r"(ray start --block --disable-usage-stats) [^&]*&", r"\1 &", loop[0]) for loop in loops if loop}
+    assert len([loop for loop in loops if loop]) == 2
+    assert len(words) == 1
 
 
 def test_containers_cannot_write_to_their_root_file_system() -> None:
