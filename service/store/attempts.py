@@ -166,8 +166,9 @@ def ended_groups(session: Session, holder: str, trial_ids: Collection[str]) -> l
 def last_served(session: Session, experiment_ids: Collection[str]) -> dict[str, datetime]:
     """When the newest attempt of each experiment ended or, if it runs, started; of those that have had one.
 
-    Of the index by experiment and id, only the last entry up to each experiment is read: that of an earlier experiment
-    if one has had no attempt. An equality would let PostgreSQL look for it from the end of the table.
+    For each experiment, one entry of the index by experiment and id is read: the last one whose experiment is at most
+    this one (`<=`). If the experiment has had no attempt, that entry is of another one, and the last condition leaves
+    it out. With `==`, PostgreSQL may read the attempts of all experiments from the newest on, until one is of this one.
     """
     newest = (
         select(AttemptRow.id)

@@ -16,7 +16,7 @@ from service.cli.arguments import BadArgument
 from service.cli.client import Client
 from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
-from service.cli.terminal.experiment_end import ended_experiment
+from service.cli.terminal.experiment_end import WAIT_EXIT_CODES, ended_experiment
 from service.cli.terminal.outage import Outage
 from service.cli.trial_reference import is_trial, trial_id
 
@@ -88,7 +88,7 @@ def wait(experiment: Experiment, as_json: AsJson = False, url: Url = LOCAL_URL) 
     with connect(url) as client:
         ended = ended_experiment(client, experiment, Outage(console.say))
     console.print_result(ended, _how_it_ended(ended), as_json=as_json)
-    raise typer.Exit(console.EXIT_CODES[ended["status"]])
+    raise typer.Exit(WAIT_EXIT_CODES[ended["status"]])
 
 
 def _how_it_ended(ended: dict[str, Any]) -> str:

@@ -19,8 +19,6 @@ from trainer.process_log.setup import writes_json
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-EXIT_CODES = {"completed": 0, "failed": 3, "stopped": 4}
-"""Of a command that waits for the end of an experiment, by its status: other codes than those of errors."""
 PIPED_WIDTH = 100_000
 """A pipe has no width of its own. No table is wrapped there: each row is one line."""
 

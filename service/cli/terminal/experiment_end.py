@@ -7,7 +7,10 @@ from service.cli.answers import Refused, Unreachable
 from service.cli.client import Client
 from service.cli.terminal.outage import POLL_SECONDS, Outage
 
-ENDED = frozenset({"completed", "failed", "stopped"})
+WAIT_EXIT_CODES = {"completed": 0, "failed": 3, "stopped": 4}
+"""Of `wait`, by the status in which the experiment has ended: other codes than those of errors."""
+
+ENDED = frozenset(WAIT_EXIT_CODES)
 
 Json = dict[str, Any]
 
