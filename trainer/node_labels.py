@@ -23,6 +23,11 @@ def is_label_key(text: str) -> bool:
     return len(prefix) <= _MAX_PREFIX and all(re.fullmatch(_NAME, part) for part in parts)
 
 
+def is_label_value(text: str) -> bool:
+    """Whether a node may have a label of this value, which selects the nodes that have it."""
+    return re.fullmatch(_NAME, text) is not None
+
+
 def is_condition(text: str) -> bool:
     """Whether it is a condition for a label's value."""
     return _VALUE.fullmatch(text) is not None

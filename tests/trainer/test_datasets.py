@@ -263,15 +263,34 @@ def test_what_is_wrong_with_datasets_is_the_users_error_and_says_what_to_change(
         assert error.kind == kind, error.message
 
 
+@pytest.mark.parametrize(
+    ("preprocess_on", "why"),
+    [
+        ({"resources": {"CPU": 1}}, ", which reserves 1 CPU by trainer.data.preprocess_on: the workers of trials hold"),
+        ({"label_selector": {"tier": "cpu"}}, " on a node with tier=cpu by trainer.data.preprocess_on: no living node"),
+        (
+            {"resources": {"preprocess": 1}, "label_selector": {"tier": "!gpu"}},
+            "no such node has the resource 'preprocess': start one with `ray start --resources '{\"preprocess\": 1}'`",
+        ),
+    ],
+)
 def test_tasks_without_room_for_what_they_reserve_fail_with_the_reason(
-    service: FakeService, add_reader: AddReader, numbers: Path, monkeypatch: pytest.MonkeyPatch
+    service: FakeService,
+    add_reader: AddReader,
+    numbers: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    preprocess_on: dict[str, Any],
+    why: str,
 ) -> None:
-    set_constant(monkeypatch, DatasetServer.shard, "ROOM_SECONDS", 2.0)  # it travels with the next slot
+    room = DatasetServer._make.__globals__["await_room"]
+    set_constant(monkeypatch, room, "ROOM_SECONDS", 2.0)  # it travels with the next slot
     datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
-    trial = add_reader(datasets, trainer={"data": {"preprocess_on": {"resources": {"CPU": 1}}}})
+    trial = add_reader(datasets, trainer={"data": {"preprocess_on": preprocess_on}})
     error = service.finished(trial).error
     assert error is not None
-    assert "no node has room for a task of the datasets, which reserves 1 CPU" in error.message
+    assert error.message.startswith("no node has room for a task of the datasets")
+    assert why in error.message
+    assert error.kind == FailureKind.CANNOT_START
 
 
 @pytest.mark.parametrize("format_", DatasetFormat, ids=str)

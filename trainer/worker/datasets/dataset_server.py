@@ -17,11 +17,11 @@ from ray.data import ExecutionOptions, ExecutionResources
 from ray.exceptions import RayActorError
 from ray.train import DataConfig
 
-from trainer.ray_train.cluster_state import unreserved_resources
 from trainer.ray_train.dataset_tasks import plan_here
 from trainer.ray_train.processes.forked_children import detach_children_from_ray
-from trainer.resources import covers
+from trainer.resources import Bundle
 from trainer.worker.datasets.datasets import Answer, DatasetsJob, make_datasets, no_dataset, value_of
+from trainer.worker.datasets.task_room import await_room
 from trainer.worker.failures import (
     CANNOT_START,
     LOST,
@@ -42,9 +42,6 @@ CHECK_SECONDS = 1.0
 FIELDS = {"CPU": "cpu", "GPU": "gpu"}
 """The fields of Ray Data's `ExecutionResources` for resources of Ray."""
 
-ROOM_SECONDS = 60.0
-"""How long the tasks of a dataset may wait for resources that they are to reserve."""
-
 
 @dataclass(frozen=True)
 class DataPlan:
@@ -58,6 +55,11 @@ class DataPlan:
         """What each task of Ray Data reserves."""
         resources: dict[str, float] = self.config["preprocess_on"]["resources"]
         return resources
+
+    @property
+    def task(self) -> Bundle:
+        """What each task reserves, and the labels of the nodes where it may run."""
+        return Bundle(self.per_task, self.config["preprocess_on"]["label_selector"])
 
     def splits(self, name: str, job: DatasetsJob) -> bool:
         """Whether the dataset is divided among the workers."""
@@ -80,7 +82,7 @@ class DataPlan:
             resource_limits=ExecutionResources.for_limits(**limits),
             preserve_order=self.config["execution"]["preserve_order"],
             verbose_progress=False,
-            label_selector=self.config["preprocess_on"]["label_selector"] or None,
+            label_selector=dict(self.task.selector) or None,
         )
 
 
@@ -190,7 +192,7 @@ class DatasetServer:
 
     def _split(self, name: str, dataset: Any, rank: int) -> dict[tuple[str, int], Any]:
         """Each share gets a process that runs the dataset; a dataset that is split has one for all of its shares."""
-        await_room(self._plan.per_task)
+        await_room(self._plan.task)
         ranks = range(len(self._nodes)) if self._plan.splits(name, self._job) else [rank]
         options, locality = self._plan.execution_options(), self._plan.config["enable_shard_locality"]
         config = DataConfig(execution_options=options, enable_shard_locality=locality)
@@ -199,6 +201,7 @@ class DatasetServer:
         return {(name, one): iterators[index][name] for index, one in enumerate(ranks)}
 
     def _make(self) -> dict[str, Any]:
+        await_room(self._plan.task)  # first: a dataset function may run tasks, too, and so do materialized datasets
         made = make_datasets(self._job, self._job.unpack(), materialized=False)
         if self._job.has_materialized():
             made |= self._materialized()
@@ -249,21 +252,6 @@ def naming_crashes(process: UserProcess, job: DatasetsJob) -> Iterator[None]:
         if (failure := process.own_failure(f"the process of the dataset function {job.function}")) is not None:
             raise DatasetNotMade(failure) from error
         raise
-
-
-def await_room(per_task: Mapping[str, float]) -> None:
-    """Raise DatasetNotMade unless a node has so much beside what placement groups hold, or soon will."""
-    deadline = time.monotonic() + ROOM_SECONDS
-    while per_task and not any(covers(free, per_task) for free in unreserved_resources().values()):
-        if time.monotonic() > deadline:
-            amounts = ", ".join(f"{amount:g} {name}" for name, amount in per_task.items())
-            message = (
-                f"no node has room for a task of the datasets, which reserves {amounts} by trainer.data.preprocess_on: "
-                "the workers of trials hold the rest. Leave preprocess_on.resources out, so that these tasks reserve "
-                "nothing, or use fewer or smaller workers"
-            )
-            raise DatasetNotMade(Failure(CANNOT_START, message))
-        time.sleep(CHECK_SECONDS)
 
 
 def answer_of(call: Callable[[], Any]) -> Answer:
