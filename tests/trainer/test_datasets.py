@@ -16,6 +16,7 @@ from tests.trainer.conftest import set_constant, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import DatasetFormat, FailureKind, Outcome
 from trainer.worker.datasets.dataset_server import DatasetServer
+from trainer.worker.rank_session import RankSession
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -155,6 +156,22 @@ def test_the_death_of_a_process_of_the_datasets_is_a_loss(
     assert error.kind == FailureKind.LOST
     assert error.message.startswith("a process of the datasets has died (rank ")
     assert f"class_name: {process}" in (error.traceback or "")
+
+
+def test_a_rank_that_waits_long_for_a_batch_says_so_in_the_log(
+    service: FakeService, add_reader: AddReader, numbers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = RankSession.run.__globals__["noticing_waits"].__wrapped__.__globals__["_look"]
+    set_constant(monkeypatch, look, "LOOK_SECONDS", 0.05)  # it travels with the next slot
+    set_constant(monkeypatch, look, "NOTICE_SECONDS", 0.0)
+    go = numbers.with_name("go")
+    datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
+    trial = add_reader(datasets, "read_later_on_rank_1", config={"go": str(go)})
+    said = "rank 0 has waited for the next batch of the dataset 'train' for "
+    service.wait_for(lambda: said in service.log(trial, 0), what="the notice")
+    assert "do not loop over it, as all ranks must if it is split" in service.log(trial, 0)
+    go.touch()
+    assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
 
 
 @pytest.mark.parametrize("reuse_workers", [True, False])

@@ -187,7 +187,7 @@ class RankSession:
             logger.warning("GPUs were requested, but torch finds none on the workers: training on the CPU with gloo")
         seconds = job.system_metrics_seconds if rank_on_node() == 0 else None
         sampler = sampling(seconds, self._send_sample, has_gpus=bool(self._gpus))
-        with sampler, noticing_waits(self.rank, self.world_size):
+        with sampler, noticing_waits(self.rank, self._shards.batch_wait):
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()

@@ -1,15 +1,16 @@
-"""Says in a trial's log that a rank has been in `ray.train.report()` for long.
+"""Says in a trial's log that a rank has waited long: in `ray.train.report()`, or for the next batch of a dataset.
 
-Ray warns of it, too, but in the log of a process that its users do not see.
+Ray warns of both, too, but in the logs of processes that its users do not see.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from trainer.ray_train.train_session import waiting_report
+from trainer.worker.datasets.dataset_shards import BatchWait
 
 NOTICE_SECONDS = 60.0
 """As often as Ray (`RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S`)."""
@@ -19,38 +20,59 @@ LOOK_SECONDS = 5.0
 logger = logging.getLogger("paceline")
 
 
+class LongWait:
+    """Tells when to speak of a wait: `seconds_due` is called again and again with what is waited for, or None."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._what: Hashable | None = None
+        self._since = self._said_at = 0.0
+
+    def seconds_due(self, what: Hashable | None) -> float | None:
+        """For how long it has been waited for, once in each `NOTICE_SECONDS` of a wait; otherwise None."""
+        now = self._clock()
+        if what != self._what or what is None:
+            self._what, self._since, self._said_at = what, now, now
+        elif now - self._said_at >= NOTICE_SECONDS:
+            self._said_at = now
+            return now - self._since
+        return None
+
+
 class WaitNotices:
-    """`look` is called again and again with the number of the report that the rank is in, or None."""
+    """`look` is called again and again with the number of the report that the rank is in, and the batch it waits for.
+
+    Either may be None.
+    """
 
     def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rank = rank
-        self._clock = clock
-        self._report: int | None = None
-        self._since = self._said_at = 0.0
+        self._in_report, self._for_batch = LongWait(clock), LongWait(clock)
 
-    def look(self, report: int | None) -> None:
-        now = self._clock()
-        if report != self._report or report is None:
-            self._report, self._since, self._said_at = report, now, now
-        elif now - self._said_at >= NOTICE_SECONDS:
-            self._said_at = now
+    def look(self, report: int | None, batch: BatchWait | None = None) -> None:
+        if (seconds := self._in_report.seconds_due(report)) is not None and report is not None:
             logger.warning(
                 "rank %d has been in ray.train.report() for %d s (its report %d): it waits for the other ranks, which "
                 "must report equally often, or its checkpoint is still being saved",
                 self._rank,
-                now - self._since,
+                seconds,
                 report + 1,
+            )
+        if (seconds := self._for_batch.seconds_due(batch)) is not None and batch is not None:
+            logger.warning(
+                "rank %d has waited for the next batch of the dataset%s for %d s: the other ranks do not loop over it, "
+                "as all ranks must if it is split, or no node can run its tasks, by the resources or labels they need",
+                self._rank,
+                f" {batch.dataset!r}" if batch.dataset else "",
+                seconds,
             )
 
 
 @contextmanager
-def noticing_waits(rank: int, world_size: int) -> Iterator[None]:
-    """Look in a thread of its own as long as this context lasts. A single rank never waits, so it needs no thread."""
-    if world_size == 1:
-        yield
-        return
+def noticing_waits(rank: int, batch_wait: Callable[[], BatchWait | None]) -> Iterator[None]:
+    """Look in a thread of its own as long as this context lasts. A single rank may wait, too: for data."""
     ended = threading.Event()
-    thread = threading.Thread(target=_look, args=(rank, ended), name="paceline-wait-notices", daemon=True)
+    thread = threading.Thread(target=_look, args=(rank, batch_wait, ended), name="paceline-wait-notices", daemon=True)
     thread.start()
     try:
         yield
@@ -59,7 +81,7 @@ def noticing_waits(rank: int, world_size: int) -> Iterator[None]:
         thread.join()
 
 
-def _look(rank: int, ended: threading.Event) -> None:
+def _look(rank: int, batch_wait: Callable[[], BatchWait | None], ended: threading.Event) -> None:
     notices = WaitNotices(rank)
     while not ended.wait(LOOK_SECONDS):
-        notices.look(waiting_report())
+        notices.look(waiting_report(), batch_wait())

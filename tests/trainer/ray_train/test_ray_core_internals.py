@@ -174,3 +174,22 @@ def test_the_iterator_of_a_split_adds_up_for_how_long_its_reader_is_blocked() ->
     iterator._iter_stats.iter_initialize_s.add(1.0)
     iterator._iter_stats.iter_total_blocked_s.add(0.5)
     assert blocked_seconds(iterator) == 1.5
+
+
+def test_the_timer_of_these_waits_can_be_replaced_by_one_that_knows_the_present_wait() -> None:
+    from ray import cloudpickle
+    from ray.data._internal.block_batching.iter_batches import BatchIterator
+    from ray.data._internal.iterator.stream_split_iterator import StreamSplitDataIterator
+    from ray.data._internal.stats import Timer
+
+    from trainer.ray_train.batch_wait import timing_waits
+
+    iterator = StreamSplitDataIterator(None, 0, 1)
+    timer = timing_waits(iterator)
+    assert isinstance(timer, Timer)
+    assert timer.since is None
+    with BatchIterator(iter(()), stats=iterator._iter_stats).get_next_batch_context():
+        assert timer.since is not None
+    assert timer.since is None
+    assert timer.get() > 0
+    assert cloudpickle.loads(cloudpickle.dumps(iterator))._iter_stats.iter_total_blocked_s.get() == timer.get()

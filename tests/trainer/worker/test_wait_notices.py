@@ -1,8 +1,11 @@
-"""When a rank says that it waits in a report."""
+"""When a rank says that it waits in a report, or for a batch."""
+
+from typing import Any
 
 import pytest
 
 from trainer.worker import wait_notices
+from trainer.worker.datasets.dataset_shards import BatchWait, DatasetShards
 from trainer.worker.wait_notices import NOTICE_SECONDS, WaitNotices
 
 
@@ -23,10 +26,39 @@ def test_a_long_wait_in_one_report_is_said_once_a_minute(caplog: pytest.LogCaptu
     assert [said(4, 170), said(4, 225), said(5, 300), said(None, 400), said(5, 500)] == [0, 1, 0, 0, 0]
 
 
-def test_a_rank_without_others_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[int] = []
-    monkeypatch.setattr(wait_notices, "_look", lambda rank, _ended: looked.append(rank))
-    for size in (1, 2):
-        with wait_notices.noticing_waits(0, size):
-            pass
-    assert (looked, NOTICE_SECONDS) == ([0], 60)
+def test_a_long_wait_for_one_batch_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    notices = WaitNotices(1, clock=lambda: now)
+
+    def said(batch: BatchWait | None, at: float) -> int:
+        nonlocal now
+        now = at
+        caplog.clear()
+        notices.look(None, batch)
+        return len(caplog.records)
+
+    first, second = BatchWait("train", since=101), BatchWait("train", since=300)
+    assert [said(None, 100), said(first, 105), said(first, 164)] == [0, 0, 0]
+    assert said(first, 165) == 1
+    assert "rank 1 has waited for the next batch of the dataset 'train' for 60 s" in caplog.text
+    assert [said(first, 170), said(first, 225), said(second, 305), said(None, 400), said(second, 500)] == [
+        0,
+        1,
+        0,
+        0,
+        0,
+    ]
+    assert said(BatchWait(None, since=600), 600) == 0
+    assert said(BatchWait(None, since=600), 660) == 1
+    assert "batch of the dataset for 60 s" in caplog.text
+
+
+def test_a_rank_is_watched_in_a_thread_of_its_own_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank without others, too, which may wait for data."""
+    looked: list[Any] = []
+    monkeypatch.setattr(wait_notices, "_look", lambda *watched: looked.append(watched))
+    waits = DatasetShards().batch_wait
+    with wait_notices.noticing_waits(0, waits):
+        pass
+    ((rank, batch_wait, ended),) = looked
+    assert (rank, batch_wait, ended.is_set(), NOTICE_SECONDS) == (0, waits, True, 60)
