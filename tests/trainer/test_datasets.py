@@ -280,6 +280,15 @@ def test_what_is_wrong_with_datasets_is_the_users_error_and_says_what_to_change(
         assert error.kind == kind, error.message
 
 
+def test_a_function_that_fails_is_called_once_for_all_ranks(
+    service: FakeService, add_reader: AddReader, record: Path
+) -> None:
+    error = service.finished(add_reader({"entrypoint": "read_data:make_badly"})).error
+    assert error is not None
+    assert error.kind == FailureKind.USER_ERROR
+    assert record.read_text().count("- made badly") == 1
+
+
 @pytest.mark.parametrize(
     ("preprocess_on", "why"),
     [

@@ -96,6 +96,8 @@ def make_badly(config: dict[str, Any]) -> Any:
 
 
 def make_a_list(config: dict[str, Any]) -> Any:
+    with Path(config["record"]).open("a") as record:
+        record.write("- made badly\n")
     return [1]
 
 

@@ -87,25 +87,35 @@ class DataPlan:
 
 
 class DatasetMaker:
-    """Makes datasets once, in any thread. A failure is not kept: a later call tries again."""
+    """Makes datasets once, in any thread. With `keeps_failure`, a later call fails alike; without, it tries again."""
 
-    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, make: Callable[[], dict[str, Any]], *, keeps_failure: bool) -> None:
         self._make = make
+        self._keeps_failure = keeps_failure
         self._made: dict[str, Any] | None = None
+        self._failure: Failure | None = None
         self._lock = threading.Lock()
 
     def datasets(self) -> dict[str, Any]:
         """Raises DatasetNotMade."""
         with self._lock:
+            if self._failure is not None:
+                raise DatasetNotMade(self._failure)
             if self._made is None:
-                try:
-                    self._made = self._make()
-                except DatasetNotMade:
-                    raise
-                except Exception as error:
-                    message = f"the datasets could not be made: {headline(error)}"
-                    raise DatasetNotMade(Failure(USER_ERROR, message, user_traceback(error))) from error
+                self._made = self._try_to_make()
             return self._made
+
+    def _try_to_make(self) -> dict[str, Any]:
+        try:
+            return self._make()
+        except DatasetNotMade as error:
+            failure = error.failure
+        except Exception as error:  # noqa: BLE001 - whatever Ray Data and Ray raise
+            message = f"the datasets could not be made: {headline(error)}"
+            failure = Failure(USER_ERROR, message, user_traceback(error))
+        if self._keeps_failure:
+            self._failure = failure
+        raise DatasetNotMade(failure)
 
 
 class DatasetStore:
@@ -119,7 +129,7 @@ class DatasetStore:
         plan_here(plan.per_task)
         self._plan = plan
         self._job: DatasetsJob | None = None
-        self._maker = DatasetMaker(self._materialize)
+        self._maker = DatasetMaker(self._materialize, keeps_failure=False)
         self._slots: dict[str, Any] = {}
         threading.Thread(target=self._end_with_slots, name="paceline-store", daemon=True).start()
 
@@ -162,7 +172,7 @@ class DatasetServer:
         plan_here(plan.per_task)
         self._job, self._plan, self._nodes = job, plan, nodes
         self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
-        self._maker = DatasetMaker(self._make)
+        self._maker = DatasetMaker(self._make, keeps_failure=True)
         self._shards: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
         os.environ.update(self._secrets)
