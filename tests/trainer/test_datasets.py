@@ -280,6 +280,19 @@ def test_what_is_wrong_with_datasets_is_the_users_error_and_says_what_to_change(
         assert error.kind == kind, error.message
 
 
+@pytest.mark.parametrize("materialize", [False, True])
+def test_what_a_dataset_function_prints_is_in_the_log_of_the_rank_after_the_last(
+    service: FakeService, add_reader: AddReader, monkeypatch: pytest.MonkeyPatch, materialize: bool
+) -> None:
+    monkeypatch.setenv("DATA_KEY", "correct horse battery")
+    small = {"scaling": {"num_workers": 1}, "secrets": {"DATA_KEY": {"from_agent_env": "DATA_KEY"}}}
+    trial = add_reader({"entrypoint": "read_data:make", "materialize": materialize}, trainer=small, params={})
+    assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
+    assert "the dataset function prints ***\n" in service.log(trial, 1)
+    assert "the dataset function warns\n" in service.log(trial, 1)
+    assert "the dataset function" not in service.log(trial, 0)
+
+
 def test_a_function_that_fails_is_called_once_for_all_ranks(
     service: FakeService, add_reader: AddReader, record: Path
 ) -> None:

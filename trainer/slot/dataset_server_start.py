@@ -41,6 +41,7 @@ def dataset_server_starter(assignment: Assignment, package: UserPackage, slot: A
         package_name=package.filename,
         package_folder=package.folder,
         has_secrets=bool(trainer.secrets),
+        log_rank=trainer.workers.max_workers + (trainer.validation is not None),
     )
     cpus = trainer.workers.worker.get("CPU", 0.0)
     asked_for = package.runtime_env(trainer.runtime_env)

@@ -22,8 +22,8 @@ from trainer.worker.failures import (
     not_read,
     not_read_if_missing,
 )
-from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
+from trainer.worker.logs.sent_output import sending_output
 from trainer.worker.user_code import enter_package, find_function, refusing_exit
 from trainer.worker.user_frames import user_location, user_traceback
 from trainer.worker.user_process import this_process
@@ -54,19 +54,12 @@ def validate(job: ValidationJob) -> Validated:
     detach_children_from_ray()
     secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
     masker = Masker(secrets.values())
-
-    def send_log(offset: int, text: str, positions: dict[str, int]) -> Any:
-        sent = job.slot.log.remote(job.run, job.log_rank, job.log_offset + offset, text, positions)
-        return lambda: ray.get(sent)
-
-    logs = LogTail(send_log, masker)
-    logs.start()
-    ray.get(job.slot.validation_began.remote(job.run, asdict(this_process())))
-    os.environ.update(secrets)
-    metrics, failure = _call(job)
-    if failure is not None:
-        sys.stderr.write(failure.traceback or "")
-    logs.finish()
+    with sending_output(job.slot, job.run, job.log_rank, masker, offset=job.log_offset):
+        ray.get(job.slot.validation_began.remote(job.run, asdict(this_process())))
+        os.environ.update(secrets)
+        metrics, failure = _call(job)
+        if failure is not None:
+            sys.stderr.write(failure.traceback or "")
     return masker.mask_json(metrics), masker.mask_json(asdict(failure)) if failure is not None else None
 
 

@@ -16,7 +16,7 @@ from service.operations.attempts.log_file import append
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.tables import AttemptRow, ExperimentRow
-from trainer.wire import LogChunk
+from trainer.wire import DatasetFunction, LogChunk, Trainer
 
 BLOCK_BYTES = 256_000
 
@@ -61,20 +61,21 @@ def missing_end(attempt: AttemptRow) -> str:
 
 
 def _check_rank(session: Session, attempt: AttemptRow, rank: int) -> None:
-    """Raises Invalid for a rank that the worker group does not have. Validations have the one after the last."""
+    """Raises Invalid for a rank that the trial does not have. Those after the workers' are of `_beside_workers`."""
     if rank == 0:
         return  # each group has it, and most groups have no other
     trainer = spec_of(session.get_one(ExperimentRow, attempt.experiment_id)).trainer
-    count = trainer.scaling.most_workers
-    if rank >= count + (trainer.validation is not None):
-        raise Invalid([Mistake(("rank",), _highest_rank(count, validates=trainer.validation is not None))])
+    workers, others = trainer.scaling.most_workers, _beside_workers(trainer)
+    if rank >= workers + len(others):
+        has = f"the trial has up to {counted(workers, 'worker')}"
+        ranks = "".join(f", and rank {workers + index} is the {other}'s" for index, other in enumerate(others))
+        raise Invalid([Mistake(("rank",), f"must be at most {workers + len(others) - 1}; {has}{ranks}")])
 
 
-def _highest_rank(workers: int, *, validates: bool) -> str:
-    has = f"the trial has up to {counted(workers, 'worker')}"
-    if validates:
-        return f"must be at most {workers}; {has}, and rank {workers} is the validation's"
-    return f"must be at most {workers - 1}; {has}"
+def _beside_workers(trainer: Trainer) -> list[str]:
+    """What else of the trial runs the user's code and has a log: each has the rank after the one before."""
+    validation = ["validation"] if trainer.validation is not None else []
+    return [*validation, *(["dataset function"] if isinstance(trainer.datasets, DatasetFunction) else [])]
 
 
 def _size_of_logs(trial: Path) -> int:

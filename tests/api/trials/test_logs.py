@@ -4,6 +4,7 @@ import concurrent.futures
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -146,6 +147,20 @@ def test_validations_have_the_log_of_the_rank_after_the_last(service: Api) -> No
     held.call("logs", 204, {"rank": 2, "offset": 0, "text": "validating\n"})
     held.call("logs", 422, {"rank": 3, "offset": 0, "text": "x"})
     assert service.http.get(f"/v1/trials/{held.trial}/logs").text == "[rank 2] validating\n"
+
+
+@pytest.mark.parametrize(("more", "rank"), [({}, 2), ({"validation": {"entrypoint": "a:c"}}, 3)])
+def test_a_dataset_function_has_the_log_of_the_rank_after_workers_and_validations(
+    service: Api, more: dict[str, Any], rank: int
+) -> None:
+    datasets = {"entrypoint": "a:make"}
+    service.create(trainer={"entrypoint": "a:b", "scaling": {"num_workers": 2}, "datasets": datasets, **more})
+    held = service.claim()
+    assert held
+    held.call("logs", 204, {"rank": rank, "offset": 0, "text": "making\n"})
+    problem = held.call("logs", 422, {"rank": rank + 1, "offset": 0, "text": "x"})
+    assert problem["errors"][0]["message"].endswith(f", and rank {rank} is the dataset function's")
+    assert service.http.get(f"/v1/trials/{held.trial}/logs").text == f"[rank {rank}] making\n"
 
 
 @pytest.mark.parametrize(("workers", "rank"), [(1, 1), (1, 299), (4, 4), (4, 1_000_000)])

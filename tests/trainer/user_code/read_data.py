@@ -1,8 +1,10 @@
 """The user code of the tests of datasets: it uses Ray Train and Ray Data, and nothing of Paceline."""
 
 import ctypes
+import logging
 import os
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -54,8 +56,6 @@ def read_when_told(config: dict[str, Any]) -> None:
             pass
 
 
-def wait_until_told(config: dict[str, Any]) -> None:
-    write_down(config, "waits")
 def read_later_on_rank_1(config: dict[str, Any]) -> None:
     """Rank 1 begins its loop only when told."""
     shard = ray.train.get_dataset_shard("train")
@@ -66,6 +66,8 @@ def read_later_on_rank_1(config: dict[str, Any]) -> None:
     ray.train.report({"epoch": 1})
 
 
+def wait_until_told(config: dict[str, Any]) -> None:
+    write_down(config, "waits")
     while not Path(config["go"]).exists():
         time.sleep(0.01)
 
@@ -87,17 +89,19 @@ def restored_epoch() -> int:
 def make(config: dict[str, Any]) -> Any:
     with Path(config["record"]).open("a") as record:
         record.write(f"- made {sorted(config)} in {Path.cwd().name[:14]}\n")
+    sys.stdout.write(f"the dataset function prints {os.environ.get('DATA_KEY')}\n")
+    logging.getLogger("user").warning("the dataset function warns")
     numbers = ray.data.range(40, override_num_blocks=4).map_batches(doubled).random_shuffle(seed=1)
     return {"train": numbers, "ordered": numbers.sort("x")}
 
 
 def make_badly(config: dict[str, Any]) -> Any:
+    with Path(config["record"]).open("a") as record:
+        record.write("- made badly\n")
     raise ValueError(f"no shard of {config['record'][:0]}this size")
 
 
 def make_a_list(config: dict[str, Any]) -> Any:
-    with Path(config["record"]).open("a") as record:
-        record.write("- made badly\n")
     return [1]
 
 

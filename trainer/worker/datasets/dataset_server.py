@@ -129,6 +129,7 @@ class DatasetStore:
         plan_here(plan.per_task)
         self._plan = plan
         self._job: DatasetsJob | None = None
+        self._secrets: Mapping[str, str] = {}
         self._maker = DatasetMaker(self._materialize, keeps_failure=False)
         self._slots: dict[str, Any] = {}
         threading.Thread(target=self._end_with_slots, name="paceline-store", daemon=True).start()
@@ -136,7 +137,7 @@ class DatasetStore:
     def join(self, job: DatasetsJob, secrets: Mapping[str, str]) -> dict[str, Any]:
         """Stay as long as the job's slot lives, which also keeps the job's package. Returns a `UserProcess`."""
         os.environ.update(secrets)
-        self._job = job
+        self._job, self._secrets = job, secrets
         if job.run_by not in self._slots:
             self._slots = {**self._slots, job.run_by: job.slot.until_closed.remote()}
         return asdict(this_process(records_exit=False))
@@ -146,7 +147,7 @@ class DatasetStore:
 
     def _materialize(self) -> dict[str, Any]:
         assert self._job is not None  # noqa: S101 - a slot joins first
-        made = make_datasets(self._job, self._job.unpack(), materialized=True)
+        made = make_datasets(self._job, self._job.unpack(), self._secrets, materialized=True)
         return {name: self._plan.applied_to(dataset).materialize() for name, dataset in made.items()}
 
     def _end_with_slots(self) -> None:
@@ -212,7 +213,7 @@ class DatasetServer:
 
     def _make(self) -> dict[str, Any]:
         await_room(self._plan.task)  # first: a dataset function may run tasks, too, and so do materialized datasets
-        made = make_datasets(self._job, self._job.unpack(), materialized=False)
+        made = make_datasets(self._job, self._job.unpack(), self._secrets, materialized=False)
         if self._job.has_materialized():
             made |= self._materialized()
         for name, dataset in made.items():

@@ -20,6 +20,8 @@ from trainer.worker.failures import (
     Failure,
     headline,
 )
+from trainer.worker.logs.masker import Masker
+from trainer.worker.logs.sent_output import sending_output
 from trainer.worker.namesakes import is_inside
 from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, refusing_exit
 from trainer.worker.user_frames import user_location, user_traceback
@@ -34,6 +36,7 @@ class DatasetsJob:
 
     `constants`: the config without the trial's parameters. `package` is an ObjectRef to the content of the user's
     package. `run_by` is the name of the slot, and `store` that of the store of the experiment's materialized datasets.
+    What the function prints is sent as that of rank `log_rank`.
     """
 
     run: str
@@ -47,6 +50,7 @@ class DatasetsJob:
     package_name: str | None
     package_folder: str | None
     has_secrets: bool
+    log_rank: int
 
     @property
     def function(self) -> str | None:
@@ -63,12 +67,15 @@ class DatasetsJob:
         return enter_package(self.package, self.package_name, self.package_folder)
 
 
-def make_datasets(job: DatasetsJob, folder: Path | None, *, materialized: bool) -> dict[str, Any]:
+def make_datasets(
+    job: DatasetsJob, folder: Path | None, secrets: Mapping[str, str], *, materialized: bool
+) -> dict[str, Any]:
     """Those datasets of the job that are to be materialized, or the others. Raises DatasetNotMade."""
     if (entrypoint := job.function) is not None:
         if materialized is not job.datasets["materialize"]:
             return {}
-        return _made_by(entrypoint, job.constants if materialized else job.config, folder)
+        with sending_output(job.slot, job.run, job.log_rank, Masker(secrets.values())):
+            return _made_by(entrypoint, job.constants if materialized else job.config, folder)
     chosen = {name: one for name, one in job.datasets.items() if one["materialize"] is materialized}
     return {name: _read(name, one, folder) for name, one in chosen.items()}
 
