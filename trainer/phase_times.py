@@ -24,6 +24,7 @@ class PhaseTimes:
         self._waits = waits
         self._clock = clock
         self._seconds = dict.fromkeys(WAITS, 0.0)
+        self._since: dict[str, float] = {}
         self._began_at: float | None = None
 
     def begin(self) -> None:
@@ -33,12 +34,17 @@ class PhaseTimes:
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
         """The function waits, for this one of `WAITS`."""
-        started_at = self._clock()
+        started_at = self._since[phase] = self._clock()
         try:
             yield
         finally:
+            self._since.pop(phase, None)
             if self._waits:
                 self._seconds[phase] += self._clock() - started_at
+
+    def since(self, phase: str) -> float | None:
+        """When the present wait for this phase has begun, by the clock; None without one. From any thread."""
+        return self._since.get(phase)
 
     def so_far(self) -> dict[str, float]:
         """The seconds of each of `WAITS`."""

@@ -158,18 +158,32 @@ def test_the_death_of_a_process_of_the_datasets_is_a_loss(
     assert f"class_name: {process}" in (error.traceback or "")
 
 
-def test_a_rank_that_waits_long_for_a_batch_says_so_in_the_log(
-    service: FakeService, add_reader: AddReader, numbers: Path, monkeypatch: pytest.MonkeyPatch
+FILE_OF_NUMBERS = {"train": {"read": "csv", "paths": ["numbers.csv"]}}
+
+
+@pytest.mark.parametrize(
+    ("datasets", "what", "why"),
+    [
+        (FILE_OF_NUMBERS, "the next batch of the dataset 'train'", "the other ranks do not loop over it, as all ranks"),
+        ({"entrypoint": "read_data:make_when_told"}, "ray.train.get_dataset_shard()", "the function that makes the"),
+    ],
+)
+def test_a_rank_that_waits_long_for_data_says_so_in_the_log(
+    service: FakeService,
+    add_reader: AddReader,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    datasets: Any,
+    what: str,
+    why: str,
 ) -> None:
     look = RankSession.run.__globals__["noticing_waits"].__wrapped__.__globals__["_look"]
     set_constant(monkeypatch, look, "LOOK_SECONDS", 0.05)  # it travels with the next slot
     set_constant(monkeypatch, look, "NOTICE_SECONDS", 0.0)
-    go = numbers.with_name("go")
-    datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
+    go = tmp_path / "go"
     trial = add_reader(datasets, "read_later_on_rank_1", config={"go": str(go)})
-    said = "rank 0 has waited for the next batch of the dataset 'train' for "
-    service.wait_for(lambda: said in service.log(trial, 0), what="the notice")
-    assert "do not loop over it, as all ranks must if it is split" in service.log(trial, 0)
+    service.wait_for(lambda: f"rank 0 has waited for {what} for " in service.log(trial, 0), what="the notice")
+    assert f" s; usually, {why}" in service.log(trial, 0)
     go.touch()
     assert service.finished(trial).outcome == Outcome.COMPLETED, service.finishes[trial]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import ray
 
-from trainer.phase_times import CHECKPOINTING, PhaseTimes
+from trainer.phase_times import CHECKPOINTING, DATA, PhaseTimes
 from trainer.process_log.setup import LogSettings, set_up_logger
 from trainer.ray_train.processes.forked_children import detach_children_from_ray
 from trainer.ray_train.torch_backend import lacks_gpus
@@ -41,7 +41,7 @@ from trainer.storable_values import storable_text
 from trainer.unused_folders import ScratchFolder
 from trainer.worker.commands.command import Command, run_command
 from trainer.worker.commands.command_output import last_lines
-from trainer.worker.datasets.dataset_shards import DatasetShards
+from trainer.worker.datasets.dataset_shards import DatasetShards, DataWait
 from trainer.worker.exit_code import record_exit_code
 from trainer.worker.failures import CommandFailed, Failure, describe, headline, not_read, not_saved
 from trainer.worker.forked_child import ending_forked_children
@@ -187,7 +187,7 @@ class RankSession:
             logger.warning("GPUs were requested, but torch finds none on the workers: training on the CPU with gloo")
         seconds = job.system_metrics_seconds if rank_on_node() == 0 else None
         sampler = sampling(seconds, self._send_sample, has_gpus=bool(self._gpus))
-        with sampler, noticing_waits(self.rank, self._shards.batch_wait):
+        with sampler, noticing_waits(self.rank, self._data_wait):
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()
@@ -207,6 +207,10 @@ class RankSession:
         self._report_end(ended)
         if ended.failure is not None:
             raise AttemptFailed(ended.failure.message)
+
+    def _data_wait(self) -> DataWait | None:
+        since = self.times.since(DATA)
+        return self._shards.batch_wait() if since is None else DataWait.for_shard(since)
 
     def _train(self) -> WorkerEnded:
         try:

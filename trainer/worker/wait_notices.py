@@ -1,4 +1,4 @@
-"""Says in a trial's log that a rank has waited long: in `ray.train.report()`, or for the next batch of a dataset.
+"""Says in a trial's log that a rank has waited long: in `ray.train.report()`, or for data.
 
 Ray warns of both, too, but in the logs of processes that its users do not see.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from trainer.ray_train.train_session import waiting_report
-from trainer.worker.datasets.dataset_shards import BatchWait
+from trainer.worker.datasets.dataset_shards import DataWait
 
 NOTICE_SECONDS = 60.0
 """As often as Ray (`RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S`)."""
@@ -40,16 +40,16 @@ class LongWait:
 
 
 class WaitNotices:
-    """`look` is called again and again with the number of the report that the rank is in, and the batch it waits for.
+    """`look` is called again and again with the number of the report that the rank is in, and its wait for data.
 
     Either may be None.
     """
 
     def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rank = rank
-        self._in_report, self._for_batch = LongWait(clock), LongWait(clock)
+        self._in_report, self._for_data = LongWait(clock), LongWait(clock)
 
-    def look(self, report: int | None, batch: BatchWait | None = None) -> None:
+    def look(self, report: int | None, data: DataWait | None = None) -> None:
         if (seconds := self._in_report.seconds_due(report)) is not None and report is not None:
             logger.warning(
                 "rank %d has been in ray.train.report() for %d s (its report %d): it waits for the other ranks, which "
@@ -58,21 +58,15 @@ class WaitNotices:
                 seconds,
                 report + 1,
             )
-        if (seconds := self._for_batch.seconds_due(batch)) is not None and batch is not None:
-            logger.warning(
-                "rank %d has waited for the next batch of the dataset%s for %d s: the other ranks do not loop over it, "
-                "as all ranks must if it is split, or no node can run its tasks, by the resources or labels they need",
-                self._rank,
-                f" {batch.dataset!r}" if batch.dataset else "",
-                seconds,
-            )
+        if (seconds := self._for_data.seconds_due(data)) is not None and data is not None:
+            logger.warning("rank %d has waited for %s for %d s; usually, %s", self._rank, data.what, seconds, data.why)
 
 
 @contextmanager
-def noticing_waits(rank: int, batch_wait: Callable[[], BatchWait | None]) -> Iterator[None]:
+def noticing_waits(rank: int, data_wait: Callable[[], DataWait | None]) -> Iterator[None]:
     """Look in a thread of its own as long as this context lasts. A single rank may wait, too: for data."""
     ended = threading.Event()
-    thread = threading.Thread(target=_look, args=(rank, batch_wait, ended), name="paceline-wait-notices", daemon=True)
+    thread = threading.Thread(target=_look, args=(rank, data_wait, ended), name="paceline-wait-notices", daemon=True)
     thread.start()
     try:
         yield
@@ -81,7 +75,7 @@ def noticing_waits(rank: int, batch_wait: Callable[[], BatchWait | None]) -> Ite
         thread.join()
 
 
-def _look(rank: int, batch_wait: Callable[[], BatchWait | None], ended: threading.Event) -> None:
+def _look(rank: int, data_wait: Callable[[], DataWait | None], ended: threading.Event) -> None:
     notices = WaitNotices(rank)
     while not ended.wait(LOOK_SECONDS):
-        notices.look(waiting_report(), batch_wait())
+        notices.look(waiting_report(), data_wait())

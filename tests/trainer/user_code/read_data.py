@@ -95,6 +95,12 @@ def make(config: dict[str, Any]) -> Any:
     return {"train": numbers, "ordered": numbers.sort("x")}
 
 
+def make_when_told(config: dict[str, Any]) -> Any:
+    while not Path(config["go"]).exists():
+        time.sleep(0.01)
+    return {"train": ray.data.range(4)}
+
+
 def make_badly(config: dict[str, Any]) -> Any:
     with Path(config["record"]).open("a") as record:
         record.write("- made badly\n")

@@ -28,6 +28,13 @@ def test_each_wait_is_added_to_its_phase_also_when_it_raises() -> None:
     assert times.at_end() == {DATA: 0.75, CHECKPOINTING: 2.0, REPORTING: 1.5, "running": 44.0}
 
 
+def test_the_present_wait_for_a_phase_has_a_beginning() -> None:
+    times = PhaseTimes(clock=Clock())
+    with times.during(DATA):
+        assert (times.since(DATA), times.since(REPORTING)) == (100.0, None)
+    assert times.since(DATA) is None
+
+
 def test_a_function_that_was_never_called_has_no_times() -> None:
     assert PhaseTimes().at_end() == {}
 

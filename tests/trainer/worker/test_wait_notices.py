@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from trainer.worker import wait_notices
-from trainer.worker.datasets.dataset_shards import BatchWait, DatasetShards
+from trainer.worker.datasets.dataset_shards import DatasetShards, DataWait
 from trainer.worker.wait_notices import NOTICE_SECONDS, WaitNotices
 
 
@@ -30,14 +30,14 @@ def test_a_long_wait_for_one_batch_is_said_once_a_minute(caplog: pytest.LogCaptu
     now = 0.0
     notices = WaitNotices(1, clock=lambda: now)
 
-    def said(batch: BatchWait | None, at: float) -> int:
+    def said(data: DataWait | None, at: float) -> int:
         nonlocal now
         now = at
         caplog.clear()
-        notices.look(None, batch)
+        notices.look(None, data)
         return len(caplog.records)
 
-    first, second = BatchWait("train", since=101), BatchWait("train", since=300)
+    first, second = DataWait.for_batch("train", since=101), DataWait.for_batch("train", since=300)
     assert [said(None, 100), said(first, 105), said(first, 164)] == [0, 0, 0]
     assert said(first, 165) == 1
     assert "rank 1 has waited for the next batch of the dataset 'train' for 60 s" in caplog.text
@@ -48,9 +48,11 @@ def test_a_long_wait_for_one_batch_is_said_once_a_minute(caplog: pytest.LogCaptu
         0,
         0,
     ]
-    assert said(BatchWait(None, since=600), 600) == 0
-    assert said(BatchWait(None, since=600), 660) == 1
+    assert said(DataWait.for_batch(None, since=600), 600) == 0
+    assert said(DataWait.for_batch(None, since=600), 660) == 1
     assert "batch of the dataset for 60 s" in caplog.text
+    assert [said(DataWait.for_shard(since=700), 700), said(DataWait.for_shard(since=700), 760)] == [0, 1]
+    assert "rank 1 has waited for ray.train.get_dataset_shard() for 60 s; usually, the function that" in caplog.text
 
 
 def test_a_rank_is_watched_in_a_thread_of_its_own_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,28 @@ from trainer.ray_train.batch_wait import WaitTimer, timing_waits
 from trainer.ray_train.dataset_server_callback import blocked_seconds
 from trainer.worker.datasets.datasets import Answer, shard_of
 
+SPLIT = "the other ranks do not loop over it, as all ranks must if it is split"
+NO_NODE = "no node can run its tasks, by the resources or labels they need"
+MADE = "the function that makes the datasets, or a reader of files, is still at work"
 
-class BatchWait(NamedTuple):
-    """A wait for the next batch of a dataset, since then, by `time.monotonic()`. `dataset`: None for the only one."""
 
-    dataset: str | None
+class DataWait(NamedTuple):
+    """A wait for `what`, for a sentence, since then, by `time.monotonic()`. `why`: the usual reasons."""
+
+    what: str
     since: float
+    why: str
+
+    @classmethod
+    def for_batch(cls, dataset: str | None, since: float) -> "DataWait":
+        """For the next one of this dataset; None: of the only one."""
+        name = f" {dataset!r}" if dataset else ""
+        return cls(f"the next batch of the dataset{name}", since, f"{SPLIT}, or {NO_NODE}")
+
+    @classmethod
+    def for_shard(cls, since: float) -> "DataWait":
+        """For the answer of the dataset server."""
+        return cls("ray.train.get_dataset_shard()", since, f"{MADE}, or {NO_NODE}")
 
 
 class DatasetShards:
@@ -31,7 +47,7 @@ class DatasetShards:
     def blocked_seconds(self) -> float:
         return sum(map(blocked_seconds, self._iterators))
 
-    def batch_wait(self) -> BatchWait | None:
+    def batch_wait(self) -> DataWait | None:
         """The longest of the present waits for a batch; None without any. From any thread."""
-        waits = [BatchWait(name, since) for name, timer in self._timers if (since := timer.since) is not None]
+        waits = [DataWait.for_batch(name, since) for name, timer in self._timers if (since := timer.since) is not None]
         return min(waits, key=lambda wait: wait.since, default=None)
