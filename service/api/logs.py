@@ -1,7 +1,6 @@
 """`/v1/trials/{t}/logs`: the output of a trial's ranks, whole or as a stream."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Self
@@ -9,7 +8,6 @@ from typing import Annotated, NamedTuple, Self
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
-from pydantic import AfterValidator
 
 from search.mistakes import Mistake
 from service.api.http.dependencies import Ctx, TrialId
@@ -42,16 +40,7 @@ KEEP_ALIVE_PAUSES = 30
 START_HEADER = "Paceline-Log-Start"
 MAX_START_LENGTH = 4000
 """Of the header, which is left out where it would be longer: proxies limit headers and URLs to 8 kB or more."""
-START = re.compile(r"([0-9]{1,6}/)?([0-9]{1,6}:[0-9]{1,15}(,[0-9]{1,6}:[0-9]{1,15})*)?")
-
-
-def _checked_start(given: str) -> str:
-    if not START.fullmatch(given):
-        raise ValueError(f"must be what {START_HEADER} of an earlier answer said, such as 2/0:4000,1:0")
-    return given
-
-
-StartText = Annotated[str, AfterValidator(_checked_start)]
+START_PATTERN = r"^[0-9]{1,6}/([0-9]{1,6}:[0-9]{1,15}(,[0-9]{1,6}:[0-9]{1,15})*)?$"
 
 
 @router.get("/{trial}/logs", response_class=PlainTextResponse, responses=problems(NotFound))
@@ -64,8 +53,9 @@ async def get_logs(
         Query(description="only the last lines of each rank; of longer lines, 100 kB for each line asked for"),
     ] = None,
     start: Annotated[
-        StartText | None,
+        str | None,
         Query(
+            pattern=START_PATTERN,
             max_length=MAX_START_LENGTH,
             description=f"instead of `tail`: where an earlier answer with `tail` began, as its header `{START_HEADER}` "
             "said, so that the same lines of the same attempt come again, and what was written since",
@@ -114,17 +104,17 @@ async def get_logs(
 class _Start(NamedTuple):
     """Where a tail begins: `2/0:4,1:0` in the log of attempt 2, after 4 bytes of rank 0 and none of rank 1.
 
-    The attempt is `NO_ATTEMPT` where the trial had none, and None in what an earlier version of the service has said.
+    The attempt is `NO_ATTEMPT` where the trial had none.
     """
 
-    attempt: int | None
+    attempt: int
     offsets: Mapping[int, int]
 
     @classmethod
     def parsed(cls, given: str) -> Self:
-        attempt, _, places = given.rpartition("/")
+        attempt, _, places = given.partition("/")
         pairs = (one.split(":") for one in places.split(",") if one)
-        return cls(int(attempt) if attempt else None, {int(rank): int(offset) for rank, offset in pairs})
+        return cls(int(attempt), {int(rank): int(offset) for rank, offset in pairs})
 
     def __str__(self) -> str:
         return f"{self.attempt}/{','.join(f'{rank}:{offset}' for rank, offset in self.offsets.items())}"
