@@ -336,7 +336,8 @@ def test_tasks_without_room_for_what_they_reserve_fail_with_the_reason(
     why: str,
 ) -> None:
     room = DatasetServer._make.__globals__["await_room"]
-    set_constant(monkeypatch, room, "ROOM_SECONDS", 2.0)  # it travels with the next slot
+    for name in ("ROOM_SECONDS", "NODE_SECONDS"):
+        set_constant(monkeypatch, room, name, 2.0)  # it travels with the next slot
     datasets = {"train": {"read": "parquet", "paths": [str(numbers)]}}
     trial = add_reader(datasets, trainer={"data": {"preprocess_on": preprocess_on}})
     error = service.finished(trial).error

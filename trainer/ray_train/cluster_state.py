@@ -26,6 +26,11 @@ def node_labels() -> dict[str, dict[str, str]]:
     return {node["NodeID"]: dict(node["Labels"]) for node in ray.nodes() if node["Alive"]}
 
 
+def autoscales() -> bool:
+    """Whether an autoscaler adds nodes for tasks that wait: it then tells Ray its largest cluster."""
+    return ray_state.state.get_max_resources_from_cluster_config() is not None
+
+
 def unreserved_resources() -> dict[str, dict[str, float]]:
     """What each living node has beside the placement groups on it, by node id, in use or not."""
     free = total_resources_per_node()

@@ -56,6 +56,23 @@ def test_the_clusters_state_is_known_without_a_dashboard() -> None:
     assert callable(state._connect_and_get_accessor)
 
 
+def test_the_resources_of_the_largest_cluster_are_known_only_where_it_autoscales(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ray._private.state import GlobalState, state
+    from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
+    from ray.train.v2._internal.execution.worker_group import worker_group
+
+    from trainer.ray_train.cluster_state import autoscales
+
+    pool = NodeGroupConfig(resources={"CPU": 4}, min_count=0, max_count=2)
+    for config, known in ((None, False), (ClusterConfig(), False), (ClusterConfig(node_group_configs=[pool]), True)):
+        monkeypatch.setattr(state, "get_cluster_config", lambda config=config: config)
+        assert autoscales() is known
+    assert "return None" in source(GlobalState.get_cluster_config)
+    assert "ray_state.get_max_resources_from_cluster_config()" in source(worker_group)
+
+
 def test_a_placement_groups_record_names_its_creator_its_namespace_and_what_it_needs() -> None:
     from ray.core.generated.common_pb2 import Bundle, PlacementStrategy
     from ray.core.generated.gcs_pb2 import PlacementGroupTableData

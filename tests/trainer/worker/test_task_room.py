@@ -1,11 +1,15 @@
-"""Why no node of a cluster has room for a task of Ray Data."""
+"""Why no node of a cluster has room for a task of Ray Data, and how long a dataset waits for one."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 
 from trainer.resources import Bundle, NodeLabels, NodeResources
-from trainer.worker.datasets.task_room import Nodes, why_no_room
+from trainer.worker.datasets import task_room
+from trainer.worker.datasets.task_room import Nodes, await_room, why_no_room
+from trainer.worker.failures import CANNOT_START, DatasetNotMade
 
 
 @dataclass
@@ -53,3 +57,50 @@ def test_what_no_node_can_ever_have_is_not_blamed_on_the_workers(task: Bundle, r
     assert why is not None
     assert reason in why
     assert "workers" not in why
+
+
+SELECTED = Bundle({}, {"tier": "cpu"})
+ALONE = Nodes(free={"gpu": {}}, total={"gpu": {}}, labels={"gpu": {"tier": "gpu"}})
+JOINED = Nodes(free={"cpu": {}}, total={"cpu": {}}, labels={"cpu": {"tier": "cpu"}})
+
+
+class Clock:
+    """Looks at the nodes, one after the other; each look is followed by a second."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, looks: Iterator[Nodes], *, autoscales: bool = False) -> None:
+        self.now = 0.0
+        patch.setattr(task_room, "_living_nodes", lambda: next(looks))
+        patch.setattr(task_room, "autoscales", lambda: autoscales, raising=False)
+        patch.setattr(task_room, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_node_that_starts_again_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, (ALONE if look < 120 else JOINED for look in count()))
+    await_room(SELECTED)
+    assert clock.now == 120
+
+
+def test_a_node_that_does_not_come_fails_the_dataset_later_than_one_that_workers_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, (ALONE for _ in count()))
+    with pytest.raises(DatasetNotMade) as raised:
+        await_room(SELECTED)
+    assert (raised.value.failure.kind, clock.now) == (CANNOT_START, 301)
+    held = Nodes(free={"cpu": {"CPU": 0}}, total={"cpu": {"CPU": 4}}, labels={"cpu": {}})
+    clock = Clock(monkeypatch, (held for _ in count()))
+    with pytest.raises(DatasetNotMade, match="the workers of trials hold the rest"):
+        await_room(Bundle({"CPU": 1}, {}))
+    assert clock.now == 61
+
+
+def test_the_tasks_are_the_demand_for_a_node_that_an_autoscaler_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, (ALONE for _ in count()), autoscales=True)
+    await_room(SELECTED)
+    assert clock.now == 0

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainer.node_labels import is_label_value, selector_text, selects
-from trainer.ray_train.cluster_state import node_labels, total_resources_per_node, unreserved_resources
+from trainer.ray_train.cluster_state import autoscales, node_labels, total_resources_per_node, unreserved_resources
 from trainer.resources import Bundle, NodeLabels, NodeResources, Resources, covers
 from trainer.worker.failures import CANNOT_START, DatasetNotMade, Failure
 
 ROOM_SECONDS = 60.0
-"""How long the tasks of a dataset may wait for resources and labels that they are to have."""
+"""How long the tasks of a dataset may wait for what the workers of trials hold."""
+
+NODE_SECONDS = 300.0
+"""How long they may wait for a node that could have them: one may be about to start again."""
 
 CHECK_SECONDS = 1.0
 
@@ -31,12 +34,25 @@ class Nodes:
 
 
 def await_room(task: Bundle) -> None:
-    """Raise DatasetNotMade unless a node has so much beside what placement groups hold, or soon will."""
-    deadline = time.monotonic() + ROOM_SECONDS
-    while (task.resources or task.selector) and (reason := why_no_room(task, _living_nodes())) is not None:
-        if time.monotonic() > deadline:
+    """Raise DatasetNotMade unless a node has so much beside what placement groups hold, or soon will.
+
+    A node that is missing is not awaited where the cluster autoscales: a node is added only for tasks that are there.
+    """
+    started = node_seen_missing = time.monotonic()
+    while (task.resources or task.selector) and (reason := why_no_room(task, nodes := _living_nodes())) is not None:
+        is_node_missing = not has_node_for(task, nodes)
+        if is_node_missing and autoscales():
+            return
+        now = time.monotonic()
+        node_seen_missing = now if is_node_missing else node_seen_missing
+        if now > (started + NODE_SECONDS if is_node_missing else node_seen_missing + ROOM_SECONDS):
             raise DatasetNotMade(Failure(CANNOT_START, reason))
         time.sleep(CHECK_SECONDS)
+
+
+def has_node_for(task: Bundle, nodes: Nodes) -> bool:
+    """Whether a living node could have the task if it were empty."""
+    return any(task.fits(total, nodes.labels.get(node, {})) for node, total in nodes.total.items())
 
 
 def why_no_room(task: Bundle, nodes: Nodes) -> str | None:
