@@ -146,7 +146,7 @@ class RankSession:
         self._scratch = ScratchFolder()
         self._gather_count = 0
         self._gpus = visible_gpus()
-        self._shards = DatasetShards()
+        self._shards = DatasetShards(self.world_size)
         # A command trains on while its reports are stored.
         self.times = PhaseTimes(self._shards.blocked_seconds, waits=job.command is None)
 
@@ -187,7 +187,7 @@ class RankSession:
             logger.warning("GPUs were requested, but torch finds none on the workers: training on the CPU with gloo")
         seconds = job.system_metrics_seconds if rank_on_node() == 0 else None
         sampler = sampling(seconds, self._send_sample, has_gpus=bool(self._gpus))
-        with sampler, noticing_waits(self.rank, self._data_wait):
+        with sampler, noticing_waits(self.rank, self.world_size, self._data_wait):
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()

@@ -13,7 +13,7 @@ from trainer.ray_train.train_session import waiting_report
 from trainer.worker.datasets.dataset_shards import DataWait
 
 NOTICE_SECONDS = 60.0
-"""As often as Ray (`RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S`)."""
+"""How long a wait lasts before it is first spoken of; the next notice comes after twice as long, and so on."""
 
 LOOK_SECONDS = 5.0
 
@@ -27,14 +27,15 @@ class LongWait:
         self._clock = clock
         self._what: Hashable | None = None
         self._since = self._said_at = 0.0
+        self._interval = NOTICE_SECONDS
 
     def seconds_due(self, what: Hashable | None) -> float | None:
-        """For how long it has been waited for, once in each `NOTICE_SECONDS` of a wait; otherwise None."""
+        """For how long it has been waited for, if a notice is due; otherwise None."""
         now = self._clock()
         if what != self._what or what is None:
-            self._what, self._since, self._said_at = what, now, now
-        elif now - self._said_at >= NOTICE_SECONDS:
-            self._said_at = now
+            self._what, self._since, self._said_at, self._interval = what, now, now, NOTICE_SECONDS
+        elif now - self._said_at >= self._interval:
+            self._said_at, self._interval = now, 2 * self._interval
             return now - self._since
         return None
 
@@ -45,28 +46,31 @@ class WaitNotices:
     Either may be None.
     """
 
-    def __init__(self, rank: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rank: int, world_size: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rank = rank
+        self._others = "it waits for the other ranks, which must report equally often, or " if world_size > 1 else ""
         self._in_report, self._for_data = LongWait(clock), LongWait(clock)
 
     def look(self, report: int | None, data: DataWait | None = None) -> None:
         if (seconds := self._in_report.seconds_due(report)) is not None and report is not None:
             logger.warning(
-                "rank %d has been in ray.train.report() for %d s (its report %d): it waits for the other ranks, which "
-                "must report equally often, or its checkpoint is still being saved",
+                "rank %d has been in ray.train.report() for %d s (its report %d): "
+                "%sits checkpoint is still being saved",
                 self._rank,
                 seconds,
                 report + 1,
+                self._others,
             )
         if (seconds := self._for_data.seconds_due(data)) is not None and data is not None:
             logger.warning("rank %d has waited for %s for %d s; usually, %s", self._rank, data.what, seconds, data.why)
 
 
 @contextmanager
-def noticing_waits(rank: int, data_wait: Callable[[], DataWait | None]) -> Iterator[None]:
+def noticing_waits(rank: int, world_size: int, data_wait: Callable[[], DataWait | None]) -> Iterator[None]:
     """Look in a thread of its own as long as this context lasts. A single rank may wait, too: for data."""
     ended = threading.Event()
-    thread = threading.Thread(target=_look, args=(rank, data_wait, ended), name="paceline-wait-notices", daemon=True)
+    watched = WaitNotices(rank, world_size), data_wait, ended
+    thread = threading.Thread(target=_look, args=watched, name="paceline-wait-notices", daemon=True)
     thread.start()
     try:
         yield
@@ -75,7 +79,6 @@ def noticing_waits(rank: int, data_wait: Callable[[], DataWait | None]) -> Itera
         thread.join()
 
 
-def _look(rank: int, data_wait: Callable[[], DataWait | None], ended: threading.Event) -> None:
-    notices = WaitNotices(rank)
+def _look(notices: WaitNotices, data_wait: Callable[[], DataWait | None], ended: threading.Event) -> None:
     while not ended.wait(LOOK_SECONDS):
         notices.look(waiting_report(), data_wait())

@@ -19,10 +19,11 @@ class DataWait(NamedTuple):
     why: str
 
     @classmethod
-    def for_batch(cls, dataset: str | None, since: float) -> "DataWait":
+    def for_batch(cls, dataset: str | None, since: float, world_size: int) -> "DataWait":
         """For the next one of this dataset; None: of the only one."""
         name = f" {dataset!r}" if dataset else ""
-        return cls(f"the next batch of the dataset{name}", since, f"{SPLIT}, or {NO_NODE}")
+        why = f"{SPLIT}, or {NO_NODE}" if world_size > 1 else NO_NODE
+        return cls(f"the next batch of the dataset{name}", since, why)
 
     @classmethod
     def for_shard(cls, since: float) -> "DataWait":
@@ -33,7 +34,8 @@ class DataWait(NamedTuple):
 class DatasetShards:
     """Keeps the iterators that the training function got: each knows how long its reader waited."""
 
-    def __init__(self) -> None:
+    def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
         self._iterators: list[Any] = []
         self._timers: list[tuple[str | None, WaitTimer]] = []
 
@@ -49,5 +51,6 @@ class DatasetShards:
 
     def batch_wait(self) -> DataWait | None:
         """The longest of the present waits for a batch; None without any. From any thread."""
-        waits = [DataWait.for_batch(name, since) for name, timer in self._timers if (since := timer.since) is not None]
+        begun = [(name, since) for name, timer in self._timers if (since := timer.since) is not None]
+        waits = [DataWait.for_batch(name, since, self._world_size) for name, since in begun]
         return min(waits, key=lambda wait: wait.since, default=None)
