@@ -5,13 +5,12 @@ pyarrow's listing leaves out a link to nothing, and follows a link to a folder a
 It runs in the worker process and travels there by value.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from trainer.open_file_limit import has_node_too_many, has_process_too_many
 
 Entry = tuple[str, os.stat_result]
 """The path of a file or folder within the directory, and its status, which is that of a link's target."""
@@ -20,6 +19,10 @@ Identity = tuple[int, int]
 
 GONE = (FileNotFoundError, NotADirectoryError)
 """What is removed, or replaced by a file, while it is looked at; also a link to nothing."""
+
+
+OF_LINKS = frozenset({errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOENT, errno.ENOTDIR})
+"""The errors of a link that leads to nothing; any other, such as ESTALE or EMFILE, is of the storage or the node."""
 
 
 class BadLink(ValueError):
@@ -76,7 +79,7 @@ def _listed(folder: Folder) -> list[os.DirEntry[str]]:
     except OSError as error:
         if isinstance(error, GONE) and folder.name not in {"", folder.link}:
             return []
-        if folder.link is None or has_process_too_many(str(error)) or has_node_too_many(str(error)):
+        if folder.link is None or error.errno not in OF_LINKS:
             raise
         raise _bad_link(folder.root, folder.link, f"leads to what cannot be read ({error})") from None
 
@@ -86,7 +89,7 @@ def _status(folder: Folder, entry: os.DirEntry[str], link: str | None) -> os.sta
     try:
         return entry.stat()
     except OSError as error:
-        if entry.is_symlink():
+        if entry.is_symlink() and error.errno in OF_LINKS:
             raise _bad_link(folder.root, link, "leads to nothing that can be read") from None
         if isinstance(error, GONE):
             return None

@@ -1,7 +1,9 @@
 """The files of a checkpoint's directory, while they change and where they cannot be read."""
 
+import contextlib
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,16 +55,35 @@ def test_a_link_to_a_folder_that_cannot_be_read_is_named(
         names(folder)
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
-def test_a_link_is_not_blamed_for_a_lack_of_descriptors(
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
+def test_a_link_is_not_blamed_for_the_storage_or_a_lack_of_descriptors(
     tmp_path: Path, scanning: Callable[[Scan], None], code: int
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "linked").symlink_to(tmp_path / "elsewhere")
     scanning(refusing(tmp_path / "checkpoint" / "linked", code))
-    with pytest.raises(OSError, match="Too many open files"):
+    with pytest.raises(OSError, match=re.escape(os.strerror(code))):
         names(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.ENOENT])
+def test_a_link_whose_target_cannot_be_looked_at_is_named_unless_the_storage_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    class Entry:
+        name, path = "linked", str(tmp_path / "linked")
+
+        def is_symlink(self) -> bool:
+            return True
+
+        def stat(self) -> None:
+            raise OSError(code, os.strerror(code), self.path)
+
+    (tmp_path / "linked").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr(os, "scandir", lambda _: contextlib.nullcontext([Entry()]))
+    with pytest.raises(BadLink if code == errno.ENOENT else OSError, match=r"linked"):
+        names(tmp_path)
 
 
 def test_a_file_or_folder_that_is_removed_meanwhile_is_left_out(
