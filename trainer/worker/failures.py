@@ -275,11 +275,14 @@ def _text_of(error: BaseException) -> str:
 def is_of_missing_checkpoint(error: BaseException, resume: str | None) -> TypeGuard[OSError]:
     """Whether the user's code could not open a file of the checkpoint because its storage is away.
 
-    On a file system Ray hands out the checkpoint's own directory, and the user's code reads it by itself.
+    On a file system Ray hands out the checkpoint's own directory, and the user's code reads it by itself. Of what is in
+    a bucket, only the checkpoint's methods can tell that it is away.
     """
     if resume is None or not isinstance(error, OSError):
         return False
     path = _local_path(resume)
+    if "://" in path:
+        return False
     if isinstance(error.filename, str):
         is_named = PurePath(error.filename).is_relative_to(path)
     else:  # such as pyarrow's, which have it in the text only

@@ -52,3 +52,12 @@ def test_a_library_that_does_not_find_the_checkpoint_finds_it_missing(
     assert described(of_open, checkpoint).kind == USER_ERROR
     checkpoint.mkdir()
     assert failure(checkpoint / "misspelled").kind == USER_ERROR
+
+
+def test_a_file_that_a_checkpoint_in_a_bucket_lacks_is_the_users_mistake() -> None:
+    """What is in the bucket is unknown here; the methods of the checkpoint say if all of it is gone."""
+    checkpoint = "s3://bucket/experiment/checkpoint"
+    for words in WORDS.values():
+        raised = FileNotFoundError(words.format(f"{checkpoint}/misspelled"))
+        described = describe(raised, rank=0, world_size=1, is_importing=False, folder=None, resume=checkpoint)
+        assert (described.kind, described.is_checkpoint_missing) == (USER_ERROR, False)
