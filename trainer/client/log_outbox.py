@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from trainer.client.errors import CallRefused, ServiceDiskFull, ServiceUnreachable
+from trainer.client.errors import CallRefused, LeaseLost, ServiceDiskFull, ServiceUnreachable
 from trainer.client.filter_search import FilterSearch
 from trainer.client.http import ServiceClient
 from trainer.client.outbox import Batch, Outbox
@@ -64,8 +64,8 @@ class LogOutbox(Outbox):
     def mark_missing(self, client: ServiceClient) -> None:
         """Have the service note the end of each rank's output that it did not get. To be called after `close()`.
 
-        `client` is another one than the outbox's own, which may be in use. A service that does not answer is not
-        called again.
+        `client` is another one than the outbox's own, which may be in use. A service that does not answer, or
+        for which the lease is lost, is not called again.
         """
         for rank, end in self._put.items():
             if self._delivered.get(rank, 0) < end:
@@ -73,7 +73,8 @@ class LogOutbox(Outbox):
                     client.post(self._path, {"rank": rank, "offset": end, "text": ""}, read_seconds=MARK_SECONDS)
                 except (CallRefused, ServiceUnreachable) as error:
                     logger.warning("the log of rank %d lacks its end, without a note of it: %s", rank, error)
-                    return
+                    if isinstance(error, LeaseLost | ServiceUnreachable):
+                        return
 
     def _has_queued(self) -> bool:
         return bool(self._chunks)

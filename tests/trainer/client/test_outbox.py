@@ -223,3 +223,25 @@ def test_output_is_dropped_for_a_service_without_room_and_the_log_says_so(
     outbox.mark_missing(ServiceClient(service.url, f"lease-{trial}"))
     assert (service.log(trial, 0), service.log(trial, 1)) == ("[missing up to 300000]", "first[missing up to 11]")
     outbox.join()
+
+
+def test_the_end_of_each_ranks_log_is_noted_also_after_a_refusal(service: FakeService, trial: str) -> None:
+    outbox = log_outbox(service, trial)
+    outbox.put(0, 0, "first")
+    outbox.put(1, 0, "second")
+    client = ServiceClient(service.url, f"lease-{trial}")
+
+    class RefusedOnce:
+        def __init__(self) -> None:
+            self.refused: list[int] = []
+
+        def post(self, path: str, body: dict[str, Any], **options: Any) -> Any:
+            if body["rank"] == 0:
+                self.refused.append(0)
+                raise CallRefused(422, "invalid", "no such rank")
+            return client.post(path, body, **options)
+
+    outbox.close()
+    refusing: Any = RefusedOnce()
+    outbox.mark_missing(refusing)
+    assert (refusing.refused, service.log(trial, 1)) == ([0], "[missing up to 6]")
