@@ -25,10 +25,10 @@ from trainer.worker.datasets.task_room import await_room
 from trainer.worker.failures import (
     CANNOT_START,
     LOST,
-    USER_ERROR,
     DatasetNotMade,
     Failure,
     headline,
+    kind_of,
 )
 from trainer.worker.user_frames import user_traceback
 from trainer.worker.user_process import UserProcess, this_process
@@ -112,7 +112,7 @@ class DatasetMaker:
             failure = error.failure
         except Exception as error:  # noqa: BLE001 - whatever Ray Data and Ray raise
             message = f"the datasets could not be made: {headline(error)}"
-            failure = Failure(USER_ERROR, message, user_traceback(error))
+            failure = Failure(kind_of(error, is_importing=False), message, user_traceback(error))
         if self._keeps_failure:
             self._failure = failure
         raise DatasetNotMade(failure)
