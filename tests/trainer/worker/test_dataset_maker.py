@@ -1,12 +1,15 @@
-"""What a dataset server says of Ray's errors and the user's while it makes the datasets."""
+"""How the processes that make datasets fail, and in whose log."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import RpcError
 
+from trainer.worker.datasets import dataset_server
 from trainer.worker.datasets.dataset_server import DatasetMaker
 from trainer.worker.failures import LOST, USER_ERROR, DatasetNotMade
+from trainer.worker.user_process import UserProcess
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: importing it
 
@@ -24,5 +27,32 @@ def test_an_error_of_the_connection_to_ray_is_not_the_users(error: Exception, ki
         raise error
 
     with pytest.raises(DatasetNotMade, match="the datasets could not be made: ") as raised:
-        DatasetMaker(make, keeps_failure=True).datasets()
+        DatasetMaker(keeps_failure=True).datasets(make)
     assert raised.value.failure.kind == kind
+
+
+def test_the_store_prints_to_the_run_that_asked_and_not_to_the_last_that_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as to the second one if both have joined before the first one asks, and the function fails each time."""
+    runs: list[str] = []
+
+    def fail(job: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        runs.append(job.run)
+        raise ValueError("no such bucket")
+
+    def job(run: str) -> Any:
+        slot = SimpleNamespace(until_closed=SimpleNamespace(remote=lambda: None))
+        return SimpleNamespace(run=run, run_by="slot", slot=slot, unpack=lambda: None)
+
+    for name in ("detach_children_from_ray", "plan_here", "this_process"):
+        monkeypatch.setattr(dataset_server, name, lambda *_, **__: UserProcess("", [], None))
+    monkeypatch.setattr(dataset_server.DatasetStore, "_end_with_slots", lambda _: None)
+    monkeypatch.setattr(dataset_server, "make_datasets", fail)
+    store = dataset_server.DatasetStore(dataset_server.DataPlan({"preprocess_on": {"resources": {}}}, 0))
+    first, second = job("first"), job("second")
+    for one in (first, second):
+        store.join(one, {})
+    for one in (first, second, first):
+        assert store.datasets(one, {})[1] is not None
+    assert runs == ["first", "second", "first"]

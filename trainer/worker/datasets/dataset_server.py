@@ -89,25 +89,24 @@ class DataPlan:
 class DatasetMaker:
     """Makes datasets once, in any thread. With `keeps_failure`, a later call fails alike; without, it tries again."""
 
-    def __init__(self, make: Callable[[], dict[str, Any]], *, keeps_failure: bool) -> None:
-        self._make = make
+    def __init__(self, *, keeps_failure: bool) -> None:
         self._keeps_failure = keeps_failure
         self._made: dict[str, Any] | None = None
         self._failure: Failure | None = None
         self._lock = threading.Lock()
 
-    def datasets(self) -> dict[str, Any]:
-        """Raises DatasetNotMade."""
+    def datasets(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Those that `make`, or that of an earlier call, has returned. Raises DatasetNotMade."""
         with self._lock:
             if self._failure is not None:
                 raise DatasetNotMade(self._failure)
             if self._made is None:
-                self._made = self._try_to_make()
+                self._made = self._try_to_make(make)
             return self._made
 
-    def _try_to_make(self) -> dict[str, Any]:
+    def _try_to_make(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
-            return self._make()
+            return make()
         except DatasetNotMade as error:
             failure = error.failure
         except Exception as error:  # noqa: BLE001 - whatever Ray Data and Ray raise
@@ -128,26 +127,23 @@ class DatasetStore:
         detach_children_from_ray()
         plan_here(plan.per_task)
         self._plan = plan
-        self._job: DatasetsJob | None = None
-        self._secrets: Mapping[str, str] = {}
-        self._maker = DatasetMaker(self._materialize, keeps_failure=False)
+        self._maker = DatasetMaker(keeps_failure=False)
         self._slots: dict[str, Any] = {}
         threading.Thread(target=self._end_with_slots, name="paceline-store", daemon=True).start()
 
     def join(self, job: DatasetsJob, secrets: Mapping[str, str]) -> dict[str, Any]:
         """Stay as long as the job's slot lives, which also keeps the job's package. Returns a `UserProcess`."""
         os.environ.update(secrets)
-        self._job, self._secrets = job, secrets
         if job.run_by not in self._slots:
             self._slots = {**self._slots, job.run_by: job.slot.until_closed.remote()}
         return asdict(this_process(records_exit=False))
 
-    def datasets(self) -> Answer:
-        return answer_of(self._maker.datasets)
+    def datasets(self, job: DatasetsJob, secrets: Mapping[str, str]) -> Answer:
+        """What a function prints goes to the log of this job's run if this call makes them."""
+        return answer_of(lambda: self._maker.datasets(lambda: self._materialize(job, secrets)))
 
-    def _materialize(self) -> dict[str, Any]:
-        assert self._job is not None  # noqa: S101 - a slot joins first
-        made = make_datasets(self._job, self._job.unpack(), self._secrets, materialized=True)
+    def _materialize(self, job: DatasetsJob, secrets: Mapping[str, str]) -> dict[str, Any]:
+        made = make_datasets(job, job.unpack(), secrets, materialized=True)
         return {name: self._plan.applied_to(dataset).materialize() for name, dataset in made.items()}
 
     def _end_with_slots(self) -> None:
@@ -173,7 +169,7 @@ class DatasetServer:
         plan_here(plan.per_task)
         self._job, self._plan, self._nodes = job, plan, nodes
         self._secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
-        self._maker = DatasetMaker(self._make, keeps_failure=True)
+        self._maker = DatasetMaker(keeps_failure=True)
         self._shards: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
         os.environ.update(self._secrets)
@@ -187,7 +183,7 @@ class DatasetServer:
         return answer_of(lambda: self._shard(name, rank))
 
     def _shard(self, name: str | None, rank: int) -> Any:
-        datasets = self._maker.datasets()
+        datasets = self._maker.datasets(self._make)
         if name is None and len(datasets) == 1:
             (name,) = datasets
         if name is None:
@@ -227,7 +223,7 @@ class DatasetServer:
             with contextlib.suppress(RayActorError):  # it was just about to end
                 process = UserProcess(**ray.get(store.join.remote(self._job, self._secrets)))
                 with naming_crashes(process, self._job):
-                    found: dict[str, Any] = value_of(ray.get(store.datasets.remote()))
+                    found: dict[str, Any] = value_of(ray.get(store.datasets.remote(self._job, self._secrets)))
                 return found
         raise DatasetNotMade(Failure(LOST, "the store of the materialized datasets has died; its node may lack memory"))
 
