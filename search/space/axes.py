@@ -186,6 +186,8 @@ def _whole_between(low: int, high: int, share: float) -> int:
 
 
 def _sorted_between(values: Sequence[Any], wanted: Range) -> Sequence[Segment]:
+    if isinstance(values, Steps):
+        wanted = values.with_bounds_on_steps(wanted)
     first = 0 if wanted.min is None else bisect_left(values, wanted.min)
     last = len(values) - 1 if wanted.max is None else bisect_right(values, wanted.max) - 1
     return [(first, last)] if first <= last else []

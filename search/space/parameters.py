@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, JsonValue, PrivateAttr, model_validator
 from search.json_types import JsonModel
 from search.mistakes import Mistake, listed, refuse
 from search.numbers_in_messages import distinct_texts
-from search.space.conditions import ROUNDING, Condition
+from search.space.conditions import ROUNDING, Condition, Range
 from search.space.prior import Prior
 from search.space.scalars import Scalar, identity, positions, repetitions, same, shown
 
@@ -79,6 +79,16 @@ class Steps(Sequence[float]):
         # Sums far from zero are off by more than a share of the step, but not by so much that it could be another one.
         tolerance = max(1e-8 * step, min(ROUNDING * abs(value), step / 4), math.ulp(value))
         return nearest if abs(self[nearest] - value) <= tolerance else None
+
+    def without_rounding(self, value: float) -> float:
+        """The step from which `value` differs only by a float's rounding; or else the value."""
+        index = self.position(value)
+        return float(value) if index is None else self[index]
+
+    def with_bounds_on_steps(self, wanted: Range) -> Range:
+        """The range with the bounds as these steps, as values are compared with it."""
+        low, high = (None if bound is None else self.without_rounding(bound) for bound in (wanted.min, wanted.max))
+        return Range.model_construct(min=low, max=high)
 
 
 class FloatParameter(ParameterBase):

@@ -12,7 +12,7 @@ from search.mistakes import Mistake, listed, parse, refuse
 from search.space.axes import Axis, Floats, TooEntangled, Values
 from search.space.conditions import Condition, Range, in_words, meets
 from search.space.configurations import Configurations
-from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Params, on_step
+from search.space.parameters import CategoricalParameter, FloatParameter, IntParameter, Parameter, Params, Steps
 
 __all__ = ["CategoricalParameter", "FloatParameter", "IntParameter", "Parameter", "Params", "Space"]
 
@@ -75,17 +75,18 @@ class Space(RootModel[dict[str, Parameter]]):
         return self._meet_all(params, self.root[name].when)
 
     def _meet_all(self, params: Mapping[str, JsonValue], conditions: Mapping[str, Condition]) -> bool:
-        """A float that differs from a step only by rounding counts as the step, as everywhere in the search."""
         return all(
-            name in params and meets(condition, self._without_rounding(name, params[name]))
-            for name, condition in conditions.items()
+            name in params and self._meets(name, condition, params[name]) for name, condition in conditions.items()
         )
 
-    def _without_rounding(self, name: str, value: JsonValue) -> JsonValue:
+    def _meets(self, name: str, condition: Condition, value: JsonValue) -> bool:
+        """A float that differs from a step only by rounding counts as the step, as everywhere in the search."""
         parameter = self.root.get(name)
-        if isinstance(value, float) and isinstance(parameter, FloatParameter):
-            return on_step(parameter, value)
-        return value
+        steps = parameter.values() if isinstance(parameter, FloatParameter) else None
+        if not isinstance(steps, Steps):
+            return meets(condition, value)
+        wanted = steps.with_bounds_on_steps(condition) if isinstance(condition, Range) else condition
+        return meets(wanted, steps.without_rounding(value) if isinstance(value, float) else value)
 
     def draw(self, choose: Callable[[str, Parameter], JsonValue]) -> Params:
         """A configuration. `choose` returns the value of a parameter; it is called for each one that exists."""

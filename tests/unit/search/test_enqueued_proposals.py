@@ -52,8 +52,12 @@ def test_the_sum_of_binary_fractions_meets_the_ranges_that_its_step_meets(low: i
     x = {"type": "float", "low": low / 10, "high": end, "step": step / 10}
     child = {"type": "int", "low": 1, "high": 1}
     summed = low / 10 + count * (step / 10)
-    for bounds, is_met in (({"max": end}, True), ({"min": end}, True), ({"max": before}, False)):
+    as_end = [({name: bound}, True) for name in ("min", "max") for bound in (end, summed)]
+    for bounds, is_met in (*as_end, ({"max": before}, False)):
         conditional = Space.model_validate({"x": x, "child": {**child, "when": {"x": bounds}}})
-        assert conditional.mistakes_in({"x": summed} | ({"child": 1} if is_met else {})) == []
         forbidding = Space.model_validate({"x": x}).without([{"x": Range.model_validate(bounds)}])
-        assert (forbidding.mistakes_in({"x": summed}) != []) == is_met
+        for value in (end, summed):
+            assert conditional.mistakes_in({"x": value} | ({"child": 1} if is_met else {})) == []
+            assert (forbidding.mistakes_in({"x": value}) != []) == is_met
+        proposable = list(map(dict, forbidding.configurations))
+        assert ({"x": end} not in proposable) == is_met
