@@ -22,7 +22,7 @@ STUCK_SECONDS = 120.0
 
 
 class PartlyFailed(Exception):
-    """A part of the work fails and pauses by itself; the rest is done, so the loop keeps its pace."""
+    """A part of the work fails and pauses by itself, or all of it pauses; so the loop keeps its pace."""
 
 
 class Work(Protocol):

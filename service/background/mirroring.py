@@ -44,6 +44,10 @@ class MirrorFailed(PartlyFailed):
     """The mirrors of some experiments fail, but MLflow is not away."""
 
 
+class MirrorPaused(PartlyFailed, MlflowPaused):
+    """MLflow has asked for a pause at some call: nothing has failed, and the mirror goes on soon after it."""
+
+
 class Mirroring:
     """Writes new events to MLflow. While MLflow is unavailable the mirror lags, and nothing else waits for it.
 
@@ -85,14 +89,14 @@ class Mirroring:
     def run_once(self) -> int:
         """Mirror one batch of each experiment with new events; return the number of events.
 
-        Raises MlflowUnavailable when MLflow fails before it has taken a batch, or has asked for a pause. An
-        MlflowRefused concerns one experiment, and is stored with it. So is any other error; as long as experiments fail
-        with one, this raises MirrorFailed after mirroring others.
+        Raises MlflowUnavailable when MLflow fails before it has taken a batch, and MirrorPaused in a pause that it has
+        asked for. An MlflowRefused concerns one experiment, and is stored with it. So is any other error; as long as
+        experiments fail with one, this raises MirrorFailed after mirroring others.
         """
         self.is_behind = False
         self._rewound = self._unsettled.rewind_passed()
         with mirrors.try_mirror_lock(self._database) as self._lock:
-            count = self._mirror_all() if self._lock.held else 0
+            count = self._mirror_unless_paused() if self._lock.held else 0
             has_mirrored = self._lock.held
         with suppress(MlflowUnavailable):  # everything is mirrored, and the next pass looks again
             self._delete_late_runs()
@@ -100,8 +104,14 @@ class Mirroring:
             raise MirrorFailed(_described(self._failures))
         return count
 
+    def _mirror_unless_paused(self) -> int:
+        try:
+            self._connection.pause.check()
+            return self._mirror_all()
+        except MlflowPaused as error:
+            raise MirrorPaused(str(error)) from error
+
     def _mirror_all(self) -> int:
-        self._connection.pause.check()
         self._forget_old()
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
@@ -217,6 +227,8 @@ class Mirroring:
             tracking.write(parent_run_id, projection.parent)
             new_run_ids = self._write_runs(batch, projection, mlflow_experiment_id, parent_run_id)
             tracking.check_run(parent_run_id)
+        except MlflowPaused:
+            raise
         except MlflowUnavailable:  # within the batch: a smaller one may get through
             self._batch_sizes.of(given.experiment.id).failed(len(batch.events))
             raise

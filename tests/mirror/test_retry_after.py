@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from service.background.charting import Charting
+from service.background.loop import Loop
 from service.background.mirroring import Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.mirror.requested_pause import RequestedPause
@@ -17,6 +18,7 @@ from service.store.sql.database import Database
 from service.store.tables import MirrorRow
 from tests.mirror.bad_connection import BadConnection, Call, answering
 from tests.mirror.conftest import START
+from tests.timeouts import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -147,18 +149,45 @@ def test_a_pause_that_begins_during_a_pass_of_the_mirror_is_no_error_of_an_exper
     history = begin_experiment()
     mirror.catch_up()
     history.run(history.trial(0, lr=0.1))
-    pause = RequestedPause(lambda: 0.0)
+    passed = [0.0]
+    pause = RequestedPause(lambda: sum(passed))
 
     def begin_pause(call: Call) -> None:
         if call.path == "runs/log-batch":
             pause.begin(30)
 
     connection.failure, connection.calls = begin_pause, []
+    loop = Mirroring(database, mirror.client.tracking_uri, pause=pause)
     with pytest.raises(MlflowUnavailable, match="of which 30 s are left"):
-        Mirroring(database, mirror.client.tracking_uri, pause=pause).run_once()
+        loop.run_once()
     assert connection.calls == ["runs/get", "runs/log-batch"]
     with database.read() as session:
         assert session.get_one(MirrorRow, history.experiment_id).error is None
+
+    connection.failure = lambda _: None
+    passed.append(30)
+    assert loop.run_once() == 2, "the whole batch again: a smaller one is for failures"
+
+
+def test_the_loop_keeps_its_pace_in_a_pause(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it the mirror continues soon. The loop's clock shows each call as longer than its interval."""
+    hours = count(step=3600)
+    monkeypatch.setattr("service.background.loop.monotonic", lambda: next(hours))
+    looks, enough = count(), threading.Event()
+
+    def clock() -> float:
+        if next(looks) == 100:
+            enough.set()
+        return 0.0
+
+    pause = RequestedPause(clock)
+    pause.begin(30)
+    loop = Loop(Mirroring(database, "http://127.0.0.1:9", pause=pause), needed=False)
+    loop.start()
+    has_kept_pace = enough.wait(PATIENCE_SECONDS)
+    loop.stop(PATIENCE_SECONDS)
+    assert has_kept_pace
+    assert "of which 30 s are left" in str(loop.health()["error"])
 
 
 def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
