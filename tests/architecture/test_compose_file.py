@@ -101,6 +101,14 @@ def test_a_ray_node_that_failed_to_start_is_started_again_in_the_same_container_
         assert node.stderr.readline() == "Ray ended with exit code 1; it is started again in 1 s\n"
 
 
+def test_the_pauses_are_short_again_after_a_ray_node_that_has_run_for_long(tmp_path: Path) -> None:
+    look = f"echo >> {tmp_path}/looks; echo $(($(wc -l < {tmp_path}/looks) * 301))"
+    (tmp_path / "date").write_text(f"#!/bin/sh\n{look}\n")
+    (tmp_path / "date").chmod(0o755)
+    with ray_node(tmp_path, 3, 'echo "$1"') as node:
+        assert said(node, 6)[1::2] == ["1", "1", "1"]
+
+
 def test_a_container_of_a_ray_node_that_is_stopped_lets_the_node_end_in_order(tmp_path: Path) -> None:
     with ray_node(tmp_path, 1, 'echo "$1"') as node:
         said(node, 3)
