@@ -31,8 +31,9 @@ NO_REQUIREMENT = re.compile(r"[-/]|[a-z][a-z0-9+.-]*:/|.*\$\{", re.IGNORECASE | 
 """An option, an absolute path, a URL, or what only pip on the node knows: it replaces `${NAME}`."""
 NAME_AND_VERSION = re.compile(r"(?P<name>\w[\w.-]*(\[[\w.,\s-]*\])?)(\s*=\s*|\s+)(?P<version>\d[\w.+!]*)")
 """A requirement as conda takes it, or one without an operator."""
-MOST_PARSED = 1_000
-"""The service has to answer others, too: 250,000 short requirements take 15 s."""
+MOST_PARSED, LONGEST_PARSED, PER_REQUIREMENT = 100_000, 2_000, 50
+"""Characters: of all requirements, of one, and those that each counts for besides its own. The service has to answer
+others, too: 250,000 short requirements take 15 s, and so does one of 800,000 characters."""
 
 
 def mistakes_in_runtime_env(trainer: Trainer) -> Iterator[Mistake]:
@@ -71,11 +72,14 @@ def _mistakes_in_installer(path: tuple[str, ...], installer: Pip | Uv, package: 
 
 
 def _faults_in(requirements: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
-    """Those that have one: their place, they themselves, and the fault."""
-    for count, (place, requirement) in enumerate(requirements):
+    """Yield the place, the text and the fault of each requirement that has a fault."""
+    left = MOST_PARSED
+    for place, requirement in requirements:
         fault = _fault_of_place(requirement)
-        if fault is None and count < MOST_PARSED and not NO_REQUIREMENT.match(requirement):
-            fault = _fault_of_form(requirement)
+        own = OPTIONS_OF_REQUIREMENT.sub("", requirement).rstrip()
+        if fault is None and len(own) <= min(left, LONGEST_PARSED) and not NO_REQUIREMENT.match(requirement):
+            left -= len(own) + PER_REQUIREMENT
+            fault = _fault_of_form(own)
         if fault is not None:
             yield place, requirement, fault
 
@@ -91,11 +95,10 @@ def _fault_of_place(requirement: str) -> str | None:
 
 def _fault_of_form(requirement: str) -> str | None:
     """Installers refuse it, too, but only after Ray has copied the node's environment, and three times."""
-    own = OPTIONS_OF_REQUIREMENT.sub("", requirement).rstrip()
     try:
-        Requirement(own)
+        Requirement(requirement)
     except (InvalidRequirement, RecursionError):
-        meant = NAME_AND_VERSION.fullmatch(own)
+        meant = NAME_AND_VERSION.fullmatch(requirement)
         right = f"{meant['name']}=={meant['version']}" if meant else "it as in emoji==2.0 or emoji>=1,<3"
         return f"is no requirement; write {right}"
     return None

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from service.errors import Invalid
+from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
 from tests.conftest import a_spec
+from trainer.wire import Trainer
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,8 +51,15 @@ def test_a_text_that_begins_like_a_token_again_and_again() -> None:
     assert "looks like a secret" in spec(config=token).warnings[0].message
 
 
-def test_a_package_with_many_requirements() -> None:
-    packages = ["a=1\n" * 500] * 1_000
+@pytest.mark.parametrize("requirements", ["a=1\n" * 500, "b;" + " or ".join(["os_name=='a'"] * 120)])
+def test_a_package_with_many_requirements(requirements: str) -> None:
     with pytest.raises(Invalid) as refused:
-        spec(trainer={"entrypoint": "a:b", "runtime_env": {"pip": packages}})
+        spec(trainer={"entrypoint": "a:b", "runtime_env": {"pip": ["a=1", *[requirements] * 999]}})
     assert "write a==1" in refused.value.mistakes[0].message
+
+
+def test_a_requirement_with_many_versions() -> None:
+    fields = {"entrypoint": "a:b", "runtime_env": {"pip": "from_package"}, "package": f"sha256:{'0' * 64}"}
+    content = b"b==1" + b",==1" * 4_000_000 + b"\na=1"
+    (mistake,) = mistakes_in_requirements(Trainer.model_validate(fields), ["requirements.txt"], content)
+    assert "write a==1" in mistake.message
