@@ -197,7 +197,8 @@ class ExperimentSpec(SpecPart):
         if isinstance(self.early_stopping, Pbt):
             yield from self._pbt_mistakes(self.early_stopping)
         seed = {SEED: 0} if self.confirm else {}
-        for mistake in mistakes_in_trainer(self.trainer, self.space, {**seed, **self.config}):
+        constants, accepted = {**seed, **self.config}, is_accepted("trainer", validation)
+        for mistake in mistakes_in_trainer(self.trainer, self.space, constants, accepted=accepted):
             yield mistake.under("trainer")
         if self.confirm is not None:
             yield from self._confirm_mistakes(self.confirm)

@@ -1,7 +1,7 @@
 """What the kind, the entrypoints, the command and the worker group of a trainer require and exclude."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from search.mistakes import Mistake
@@ -21,8 +21,20 @@ _NAMES_FILE = re.compile(r"(?:\./)?(?P<stem>[A-Za-z_][\w./]*?)(?:\.py)?:(?P<func
 _NAMES_MODULE = re.compile(r"\w+(\.\w+)*:\w+")
 
 
-def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Yield mistakes with paths below `trainer`."""
+def mistakes_in_trainer(
+    trainer: Trainer, space: Space, config: Mapping[str, Any], *, accepted: bool
+) -> Iterator[Mistake]:
+    """Yield mistakes with paths below `trainer`.
+
+    One that was `accepted` before, maybe by fewer rules, stays right: only the space can have lost what it names.
+    """
+    if not accepted:
+        yield from _mistakes_by_itself(trainer)
+    if trainer.kind is Kind.COMMAND:
+        yield from _mistakes_in_placeholders(trainer.command or (), space, config)
+
+
+def _mistakes_by_itself(trainer: Trainer) -> Iterator[Mistake]:
     yield from _mistakes_in_entrypoints(trainer)
     yield from mistakes_in_datasets(trainer)
     yield from mistakes_in_runtime_env(trainer)
@@ -36,7 +48,7 @@ def mistakes_in_trainer(trainer: Trainer, space: Space, config: Mapping[str, Any
         kinds = ", ".join(TORCH_KINDS)
         yield Mistake(("torch_config",), f"is for the kinds {kinds}; this experiment has kind {trainer.kind}")
     if trainer.kind is Kind.COMMAND:
-        yield from _mistakes_in_command(trainer, space, config)
+        yield from _mistakes_in_command(trainer)
         return
     for name in ("command", "metrics"):
         if getattr(trainer, name) is not None:
@@ -101,15 +113,17 @@ def _mistakes_in_scaling(trainer: Trainer) -> Iterator[Mistake]:
         )
 
 
-def _mistakes_in_command(trainer: Trainer, space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:
+def _mistakes_in_command(trainer: Trainer) -> Iterator[Mistake]:
     if trainer.entrypoint is not None:
         yield Mistake(("entrypoint",), "is a training function; kind command runs `command` instead: leave one out")
     if trainer.command is None:
         yield Mistake(
             ("command",), 'is required: the program and its arguments, as in [python, train.py, "{params.lr}"]'
         )
-        return
-    for index, argument in enumerate(trainer.command):
+
+
+def _mistakes_in_placeholders(command: Sequence[str], space: Space, config: Mapping[str, Any]) -> Iterator[Mistake]:
+    for index, argument in enumerate(command):
         for placeholder in placeholders(argument):
             if (reason := _wrong_with(placeholder, space, config)) is not None:
                 yield Mistake(("command", index), f"{{{placeholder.source}.{placeholder.name}}}: {reason}")

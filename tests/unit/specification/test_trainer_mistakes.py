@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from service.errors import Invalid
+from service.specification.merge_patch import changed_spec
 from service.specification.parser import parse_spec
 from service.specification.ray_train_fields import REASONS
 from service.specification.stored_spec import parse_stored_spec
@@ -122,7 +123,9 @@ def test_each_mistake_has_its_path_and_what_would_be_right(trainer: dict[str, An
 
 def test_a_trainer_that_an_earlier_version_has_accepted_is_read() -> None:
     stored = a_spec(trainer=reserving({"CPU": 0}, num_workers=1) | {"runtime_env": {"pip": ["cowsay=5.0"]}})
-    assert parse_stored_spec(stored).trainer.scaling.resources_per_worker == {"CPU": 0}
+    spec = parse_stored_spec(stored)
+    assert spec.trainer.scaling.resources_per_worker == {"CPU": 0}
+    assert changed_spec(spec, {"limits": {"max_trials": 50}}).trainer == spec.trainer
 
 
 def test_ray_gets_values_of_a_label_without_spaces() -> None:
