@@ -67,13 +67,16 @@ def _mistakes_in_installer(path: tuple[str, ...], installer: Pip | Uv, package: 
         yield Mistake(path, f"takes the package's {REQUIREMENTS_FILE}, but there is no package: send the code")
     packages = enumerate(installer.packages)
     requirements = ((index, one) for index, lines in packages for _, one in requirements_in(lines.encode()))
-    for index, _, fault in _faults_in(requirements):
+    for index, _, fault in _faults_in(installer, requirements):
         yield Mistake((*path, "packages", index), fault)
 
 
-def _faults_in(requirements: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
-    """Yield the place, the text and the fault of each requirement that has a fault."""
-    left = MOST_PARSED
+def _faults_in(installer: Pip | Uv, requirements: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield the place, the text and the fault of each requirement that has a fault.
+
+    A version of pip that is named may read more: those before 24.1 take `a>=1.0.*`.
+    """
+    left = 0 if isinstance(installer, Pip) and installer.pip_version is not None else MOST_PARSED
     for place, requirement in requirements:
         fault = _fault_of_place(requirement)
         own = OPTIONS_OF_REQUIREMENT.sub("", requirement).rstrip()
@@ -107,7 +110,7 @@ def _fault_of_form(requirement: str) -> str | None:
 def mistakes_in_requirements(trainer: Trainer, files: Sequence[str], content: bytes | None) -> Iterator[Mistake]:
     """Those of `from_package`. `files` are the package's, and `content` is that of its requirements.txt."""
     installers = [(name, one) for name, one in _installers(trainer.runtime_env or RuntimeEnv()) if one.from_package]
-    for name, _ in installers:
+    for name, installer in installers:
         path = (*IN_SPECIFICATION, name)
         if content is None:
             listed = ", ".join(files[:20])
@@ -118,7 +121,7 @@ def mistakes_in_requirements(trainer: Trainer, files: Sequence[str], content: by
         except UnicodeDecodeError:
             yield Mistake(path, f"the package's {REQUIREMENTS_FILE} is not UTF-8 text; save it as UTF-8")
             return
-        for number, requirement, fault in _faults_in(requirements):
+        for number, requirement, fault in _faults_in(installer, requirements):
             yield Mistake(path, f"line {number} of {REQUIREMENTS_FILE}, {shortened(requirement)!r}, {fault}")
 
 

@@ -11,6 +11,7 @@ from tests.conftest import a_spec
 from trainer.wire import Trainer
 
 PACKAGE = f"sha256:{'0' * 64}"
+OF_OLDER_PIP = ["a>=1.0.*", "pytz==2004d", "a>=1.0+cu118"]
 
 
 def trainer(runtime_env: Any, **fields: Any) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def mistakes(runtime_env: Any, **fields: Any) -> dict[str, str]:
             ]
         },
         {"pip": {"packages": ["emoji"], "pip_check": True, "pip_install_options": ["--no-index"]}},
+        {"pip": {"packages": OF_OLDER_PIP, "pip_version": "<24.1"}},
         {"pip": "from_package"},
         {"uv": {"packages": ["emoji"], "from_package": True, "uv_version": "==0.9.0"}},
         {"conda": "train"},
@@ -129,6 +131,12 @@ def test_requirements_of_the_package_are_checked_with_their_lines() -> None:
 def test_requirements_of_the_package_that_are_right(content: bytes) -> None:
     asked = Trainer.model_validate(trainer({"uv": "from_package"}, package=PACKAGE))
     assert not [*mistakes_in_requirements(asked, ["requirements.txt"], content)]
+
+
+def test_requirements_of_the_package_that_only_the_wanted_pip_can_read() -> None:
+    env = {"pip": {"from_package": True, "pip_version": "==24.0"}}
+    asked = Trainer.model_validate(trainer(env, package=PACKAGE))
+    assert not [*mistakes_in_requirements(asked, ["requirements.txt"], "\n".join(OF_OLDER_PIP).encode())]
 
 
 def test_requirements_that_are_not_used_are_mentioned() -> None:
