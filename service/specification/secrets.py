@@ -19,7 +19,7 @@ LOOKS_SECRET = re.compile(
 KNOWN_TOKEN = re.compile(
     r"(?<![A-Za-z0-9])((hf_|gh[oprsu]_|npm_|AKIA|ASIA)[A-Za-z0-9]{16}"
     r"|(github_pat_|glpat-|pypi-|xox[abeprs]-|AIza)[A-Za-z0-9_-]{12}|pl_[A-Za-z0-9_-]{40}"
-    r"|sk-([0-9a-f]{32}|(?=[A-Za-z_-]{0,40}[0-9])(?=[a-z0-9_-]{0,40}[A-Z])[A-Za-z0-9_-]{16}))"
+    r"|sk-([a-z0-9-]{0,20}[0-9a-f]{32}|[a-z0-9]{40}|(?=[A-Za-z_-]{0,40}[0-9])(?=[a-z0-9_-]{0,40}[A-Z])[A-Za-z0-9_-]{16}))"
     r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ|-----BEGIN [A-Z ]*PRIVATE KEY|://[^/@\s:]{0,200}:[^/@\s{}$]{1,500}@"
     r"|https?://[^/\s]{1,253}/t/[A-Za-z0-9-]{12}"
     r"|[?&](access_token|account_key|client_secret|sas_token|secret_key|sig)=[^&{}$\s]"

@@ -101,7 +101,7 @@ def test_a_variable_that_looks_like_a_secret_is_answered_with_advice(service: Ap
         "JWT": f"eyJ{'a' * 20}.eyJ{'b' * 20}.c",
         "P": "-----BEGIN RSA PRIVATE KEY-----",
     }
-    suspects |= {"SERVICE": f"pl_{'a' * 43}"}
+    suspects |= {"SERVICE": f"pl_{'a' * 43}", "ROUTER": f"sk-or-v1-{'0a' * 32}", "MODELS": f"sk-{'letters' * 7}"}
     harmless = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MAX_TOKEN": "512", "MONKEY": "a", "KEY": ""}
     harmless |= {
         "TASK": "risk-assessment-of-models",
