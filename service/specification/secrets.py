@@ -19,16 +19,20 @@ LOOKS_SECRET = re.compile(
 KNOWN_TOKEN = re.compile(
     r"(?<![A-Za-z0-9])((hf_|gh[oprsu]_|npm_|AKIA|ASIA)[A-Za-z0-9]{16}"
     r"|(github_pat_|glpat-|pypi-|xox[abeprs]-|AIza)[A-Za-z0-9_-]{12}|pl_[A-Za-z0-9_-]{40}"
-    r"|sk-([a-z0-9-]{0,20}[0-9a-f]{32}|[a-z0-9]{40}|(?=[A-Za-z_-]{0,40}[0-9])(?=[a-z0-9_-]{0,40}[A-Z])[A-Za-z0-9_-]{16}))"
+    r"|sk-([a-z0-9-]{0,20}[0-9a-f]{32}|[a-z0-9]{40}"
+    r"|(?=[A-Za-z_-]{0,40}[0-9])(?=[a-z0-9_-]{0,40}[A-Z])[A-Za-z0-9_-]{16}))"
     r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ|-----BEGIN [A-Z ]*PRIVATE KEY|://[^/@\s:]{0,200}:[^/@\s{}$]{1,500}@"
-    r"|https?://[^/\s]{1,253}/t/[A-Za-z0-9-]{12}"
-    r"|[?&](access_token|account_key|client_secret|sas_token|secret_key|sig)=[^&{}$\s]"
+    r"|https?://[^/\s]{1,253}/t/[a-z]{2}-[0-9a-f-]{20}"
+    r"|[?&]((access_token|account_key|client_secret|sas_token|secret_key)=[^&{}$\s]|sig=[^&{}$\s]{16})"
 )
 """How keys of well-known services, JSON web tokens and private keys begin, a URL with a password, and conda's with a
 token."""
 
 LOOKS_RANDOM = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])\S{16,}")
 """In `config` a name is not enough: `eos_token: </s>` is no secret."""
+
+NAMES_COLUMNS = re.compile(r"(^|_)(FOREIGN|GROUP|HASH|JOIN|PARTITION|PRIMARY|SORT)_KEYS?$", re.IGNORECASE)
+"""In the options of a reader, `sort_key` names a column."""
 
 INSTALLERS_VARIABLE = re.compile(r"(PIP|UV|CONDA)_", re.IGNORECASE)
 """How the variables begin that configure what installs a runtime environment."""
@@ -112,7 +116,7 @@ def _names_of_constant(path: Path) -> Path:
         case ("config", *names) | ("trainer", "validation", "fn_kwargs", *names):
             return tuple(names)
         case ("trainer", "datasets", _, "options", *names):
-            return tuple(names)
+            return tuple(name for name in names if not NAMES_COLUMNS.search(str(name)))
     return ()
 
 

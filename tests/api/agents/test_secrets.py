@@ -194,6 +194,11 @@ BUCKET = "s3://AKIA:abc-the-value@bucket/train"
             "a dataset function",
         ),
         (
+            {"datasets": {"train": {"read": "csv", "paths": [f"https://bucket.example/a?sp=r&sig={'0a' * 20}%3D"]}}},
+            "datasets.train.paths.0",
+            "a dataset function",
+        ),
+        (
             {"datasets": {"a": {"read": "lance", "paths": ["/a"], "options": {"o": {"secret": "0123456789abcdef"}}}}},
             "datasets.a.options.o.secret",
             "a dataset function",
@@ -208,7 +213,9 @@ def test_a_secret_anywhere_in_the_trainer_is_answered_with_advice(
 
 def test_ordinary_texts_of_a_trainer_are_no_secrets(service: Api) -> None:
     paths = ["s3://bucket/pl_training_data_2024/hf_train_features/sk-resnet50-imagenet1k-v2.parquet", "/t/a-1"]
-    read = {"read": "parquet", "paths": paths, "options": {"columns": ["api_key_hash"], "key": "customer"}}
+    options = {"sort_key": "event_timestamp_2024", "partition_key": "event_timestamp_2024"}
+    paths += ["https://discuss.pytorch.org/t/how-to-freeze-layers/1234", "https://api.example/plot?a=1&sig=0.5"]
+    read = {"read": "parquet", "paths": paths, "options": {**options, "columns": ["api_key_hash"], "key": "customer"}}
     channel = "https://conda.anaconda.org/conda-forge"
     conda = {"channels": [channel], "dependencies": ["python=3.11", {"pip": ["hf_xet"]}]}
     trainer = {
