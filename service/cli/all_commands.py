@@ -66,7 +66,7 @@ def main() -> None:
         fail([str(error)], EXIT_USAGE)
     except UNREADABLE as error:
         address = read_at.get()
-        if address is None or os.environ.get(SHOW_TRACEBACK):
+        if address is None or os.environ.get(SHOW_TRACEBACK) == "1":
             raise
         fail([unreadable(address, error)], EXIT_FAILED)
 

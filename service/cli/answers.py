@@ -25,7 +25,7 @@ UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 """What reading an answer raises whose inner parts have another shape: its kind says only what the outermost has."""
 
 SHOW_TRACEBACK = "PACELINE_TRACEBACK"
-"""The environment variable with which such an error is shown with its traceback."""
+"""The environment variable that, as `1`, shows such an error with its traceback."""
 
 PACKAGE = Path(__file__).parents[1]
 

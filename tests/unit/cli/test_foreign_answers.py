@@ -247,7 +247,10 @@ def test_a_fault_of_the_command_after_an_answer_is_named_with_its_place_and_has_
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(console.out, "print", lambda *_, **__: statistics.mean([]))
-    with answering(answer(a_page()), answer(a_page())) as (address, _):
+    with answering(*[answer(a_page())] * 3) as (address, _):
+        monkeypatch.setenv("PACELINE_TRACEBACK", "0")
+        assert run("ls", "--url", address).code == 1
+        monkeypatch.delenv("PACELINE_TRACEBACK")
         ended = run("ls", "--url", address)
         assert "(StatisticsError: mean requires at least one data point; service/cli/terminal/console.py" in ended.err
         assert "PACELINE_TRACEBACK=1 shows" in ended.err
