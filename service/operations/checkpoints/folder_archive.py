@@ -57,7 +57,7 @@ class FolderArchive:
 def folder_archive(
     name: str, uri: str, storage: str, belongs: Callable[[Entry], bool] = lambda _: True
 ) -> FolderArchive:
-    """List what belongs into the archive. Raises StorageUnavailable, and NotFound if there is no such folder."""
+    """List what belongs in the archive. Raises StorageUnavailable, and NotFound if there is no such folder."""
     try:
         folder = stored_folder(uri, storage)
         return FolderArchive(name, folder, TarLayout(name, [one for one in folder.entries() if belongs(one)]))
