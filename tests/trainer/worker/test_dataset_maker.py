@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from ray.exceptions import RpcError
 
-from trainer.worker.datasets import dataset_server
-from trainer.worker.datasets.dataset_server import DatasetMaker
+from tests.trainer.conftest import set_constant
+from trainer.worker.datasets.dataset_server import DataPlan, DatasetMaker, DatasetStore
 from trainer.worker.failures import LOST, USER_ERROR, DatasetNotMade
 from trainer.worker.user_process import UserProcess
 
@@ -45,11 +45,15 @@ def test_the_store_prints_to_the_run_that_asked_and_not_to_the_last_that_joined(
         slot = SimpleNamespace(until_closed=SimpleNamespace(remote=lambda: None))
         return SimpleNamespace(run=run, run_by="slot", slot=slot, unpack=lambda: None)
 
-    for name in ("detach_children_from_ray", "plan_here", "this_process"):
-        monkeypatch.setattr(dataset_server, name, lambda *_, **__: UserProcess("", [], None))
-    monkeypatch.setattr(dataset_server.DatasetStore, "_end_with_slots", lambda _: None)
-    monkeypatch.setattr(dataset_server, "make_datasets", fail)
-    store = dataset_server.DatasetStore(dataset_server.DataPlan({"preprocess_on": {"resources": {}}}, 0))
+    for method, name in (
+        (DatasetStore.__init__, "detach_children_from_ray"),
+        (DatasetStore.__init__, "plan_here"),
+        (DatasetStore.join, "this_process"),
+    ):
+        set_constant(monkeypatch, method, name, lambda *_, **__: UserProcess("", [], None))
+    monkeypatch.setattr(DatasetStore, "_end_with_slots", lambda _: None)
+    set_constant(monkeypatch, DatasetStore._materialize, "make_datasets", fail)
+    store = DatasetStore(DataPlan({"preprocess_on": {"resources": {}}}, 0))
     first, second = job("first"), job("second")
     for one in (first, second):
         store.join(one, {})
