@@ -80,11 +80,11 @@ def test_the_trainer_uses_no_private_attribute_of_another_object_elsewhere() -> 
 
 def test_each_internal_that_is_used_is_named_in_a_test() -> None:
     tested = "".join(path.read_text(encoding="utf-8") for path in TESTS_OF_INTERNALS.glob("test_ray_*_internals.py"))
-    used = {
-        (path.name, name or module) for path in INTERNALS.glob("*.py") for module, name in private_imports(parsed(path))
-    }
-    used |= {(path.name, name) for path in INTERNALS.glob("*.py") for name in private_attributes(parsed(path))}
+    trees = {str(path.relative_to(INTERNALS)): parsed(path) for path in INTERNALS.rglob("*.py")}
+    used = {(file, name or module) for file, tree in trees.items() for module, name in private_imports(tree)}
+    used |= {(file, name) for file, tree in trees.items() for name in private_attributes(tree)}
     assert len(used) > 20
+    assert any(file.startswith("processes/") for file, _ in used)
     assert sorted((file, name) for file, name in used if not re.search(rf"\b{re.escape(name)}\b", tested)) == []
 
 
