@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 from urllib.parse import unquote, urlsplit
 
 from trainer.open_file_limit import has_node_too_many, has_process_too_many, open_file_advice
+from trainer.ray_train.ray_errors import CONNECTION_FAILURES
 from trainer.storable_values import storable_text
 from trainer.worker.user_code import BadEntrypoint
 from trainer.worker.user_frames import is_raised_in, plain_traceback, user_location, user_traceback
@@ -24,9 +25,6 @@ TASK_ADVICE = (
     "ray.cloudpickle.register_pickle_by_value(module) for each of them"
 )
 STORAGE_ADVICE = "the experiment's storage must have room, and every node must be able to write to it"
-
-CONNECTION_FAILURES = frozenset({"ActorUnavailableError", "LocalRayletDiedError", "NodeDiedError", "RpcError"})
-"""Ray's errors that mean the death of a node or of the connection to it. `ray.train.report()` raises them, too."""
 
 MEMORY_MONITOR_WORDS = ("running low on memory", "due to memory pressure (OOM)", "OutOfMemoryError")
 """How Ray reports a worker that its memory monitor killed. It does not know of a kill by the kernel."""

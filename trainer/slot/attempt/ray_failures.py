@@ -8,10 +8,19 @@ from typing import Any
 from trainer.client.errors import CallRefused, ServiceFailed
 from trainer.open_file_limit import open_file_advice
 from trainer.ray_train.file_copy import ELSEWHERE_ADVICE
+from trainer.ray_train.ray_errors import (
+    DEATHS,
+    NO_STATE,
+    NOT_SET_UP,
+    NOT_STARTED,
+    PREEMPTION,
+    RAY_FAILURES,
+    STORAGE_FILES,
+    STORAGE_STATE,
+)
 from trainer.storable_values import storable_text
 from trainer.worker.failures import (
     CANNOT_START,
-    CONNECTION_FAILURES,
     LOST,
     MEMORY_MONITOR_WORDS,
     OUT_OF_MEMORY,
@@ -34,28 +43,10 @@ MAX_RANK_TRACEBACKS = 400_000
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """The escape sequences by which Ray colours its errors."""
 
-DEATHS = frozenset({"ActorDiedError", "RayActorError", "WorkerGroupStartupFailedError", "WorkerHealthCheckFailedError"})
-"""Ray's errors that mean the death of a process of the attempt."""
-
 CREATION_FAILED = re.compile(
     r"raised in its creation task.*\bStorageContext\b.*^(\w*Error: .*?)$", re.DOTALL | re.MULTILINE
 )
 """What Ray tells of a controller that could not use the storage: one that went away after the slot had checked it."""
-
-STORAGE_FILES = re.compile(r"train/v2/_internal/execution/(storage\.py|checkpoint/)|\bpyarrow\b")
-"""The source files, in a traceback, in which Ray Train uses the storage. Other OSErrors are not of the storage."""
-
-STORAGE_STATE = re.compile(r"train/v2/_internal/execution/checkpoint/")
-"""The source files of Ray Train that read back, as JSON, what an attempt has saved; of a new one there is nothing."""
-
-NO_STATE = "CheckpointManagerInitializationError"
-
-RAY_FAILURES = CONNECTION_FAILURES | {"OwnerDiedError", "WorkerCrashedError"}
-"""Ray's errors that mean the death of a part of Ray, or of the connection to it."""
-
-NOT_STARTED = frozenset({"WorkerGroupStartupTimeoutError", "ResourcesTimeout"})
-
-NOT_SET_UP = "RuntimeEnvSetupError"
 
 OUTPUT_FOLLOWS = re.compile(r"Last \d+ lines of stdout:|Failed to install conda environment .*:\s+Output:")
 """The words before the output of a command in Ray's description of its failure."""
@@ -87,7 +78,7 @@ def classify(error: BaseException, *, workers: str, storage: str, has_oom_kill: 
     if names & NOT_STARTED:
         # Others were quicker to take what was free at the claim. The trial did not cause that.
         return Failure(PREEMPTED, f"the resources of {workers} did not become free in time; nothing was started")
-    if "PreemptionError" in names or any(getattr(link, "preempted", False) for link in links):
+    if PREEMPTION in names or any(getattr(link, "preempted", False) for link in links):
         return Failure(PREEMPTED, "a node that the workers ran on was preempted")
     if any(word in text for word in MEMORY_MONITOR_WORDS):
         return Failure(OUT_OF_MEMORY, f"a worker was ended because its node ran out of memory: {_one_line(text)}")
