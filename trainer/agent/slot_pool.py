@@ -25,6 +25,7 @@ from trainer.ray_train.cluster_state import node_labels, orphaned_placement_grou
 from trainer.ray_train.processes.worker_start import forked_runtime_env
 from trainer.reservation import rest_beside
 from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
+from trainer.slot.slot_status import SlotStatus
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ class SlotPool:
 
     def _read_status(self, slot: PooledSlot) -> dict[AttemptId, bool]:
         try:
-            self._apply_status(slot, ray.get(slot.status_call))
+            self._apply_status(slot, SlotStatus.from_json(ray.get(slot.status_call)))
         except ActorUnavailableError as error:
             if slot.status_called_at - slot.status_at > SILENT_SECONDS:
                 return self._remove_dead(slot, f"is out of reach, and is killed: {str(error).splitlines()[0]}")
@@ -188,32 +189,31 @@ class SlotPool:
         slot.status_call = None
         return {}
 
-    def _apply_status(self, slot: PooledSlot, status: dict[str, Any]) -> None:
+    def _apply_status(self, slot: PooledSlot, status: SlotStatus) -> None:
         if slot.key is None:
-            logger.info("adopted slot %s, running %s", slot.name, status["trial"] or "nothing")
-            slot.key, slot.scaling = status["key"] or NO_KEY, status["scaling"]
-            slot.assigned_count = status["given_count"]
-        if status["given_count"] < slot.assigned_count:
+            logger.info("adopted slot %s, running %s", slot.name, status.trial or "nothing")
+            slot.key, slot.scaling = status.key or NO_KEY, status.scaling
+            slot.assigned_count = status.given_count
+        if status.given_count < slot.assigned_count:
             return  # this status is older than the slot's assignment
         slot.status_at = slot.status_called_at
         if slot.assigned is not None:
             (call, assignment), slot.assigned = slot.assigned, None
             if not ray.get(call):  # the slot was about to close itself
                 self.run(assignment, slot.secrets)
-        if not status.get("starting", False):  # a slot of an earlier version leaves it out
+        if not status.starting:
             slot.starting = None
-        slot.runs = (status["trial"], status["attempt"]) if status["trial"] else None
-        slot.began = status.get("began", True)  # as above
-        slot.idle_seconds = status["idle_seconds"]
-        slot.is_removing = status.get("removing", False)  # as above
-        slot.placement_group = status["placement_group"]
-        slot.is_closing = status["closing"]
-        lost_count = status.get("lost_count", 0)  # as above
-        if lost_count > slot.lost_count:
+        slot.runs, slot.began = status.runs, status.began
+        slot.idle_seconds, slot.is_removing = status.idle_seconds, status.removing
+        slot.placement_group, slot.is_closing = status.placement_group, status.closing
+        self._note_losses(slot, status)
+
+    def _note_losses(self, slot: PooledSlot, status: SlotStatus) -> None:
+        if status.lost_count > slot.lost_count:
             self._has_losses = True
-            if (size := status.get("bytes_without_room")) is not None:  # as above
-                self._bytes_without_room = max(size, self._bytes_without_room or 0)
-        slot.lost_count = lost_count
+            if status.bytes_without_room is not None:
+                self._bytes_without_room = max(status.bytes_without_room, self._bytes_without_room or 0)
+        slot.lost_count = status.lost_count
 
     def _remove_dead(self, slot: PooledSlot, how: str) -> dict[AttemptId, bool]:
         """It is killed as well: a slot that is only out of reach must not go on without an agent."""

@@ -26,6 +26,7 @@ from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.orphan_check import OrphanCheck
+from trainer.slot.slot_status import SlotStatus
 from trainer.slot.user_package import UserPackage
 from trainer.slot.worker_message_handlers import WorkerMessageHandlers
 from trainer.traces import tracing
@@ -128,28 +129,28 @@ class Slot(WorkerMessageHandlers):
         return True
 
     async def status(self) -> dict[str, Any]:
-        """The keys are a contract with agents of other versions, which adopt this slot."""
+        """Returns a `SlotStatus` as JSON."""
         self._orphan_check.asked()
         attempt, assignment, runner = self._attempt, self._executor.assignment, self._executor.runner
-        return {
-            "name": self._name,
-            "pid": os.getpid(),
-            "key": self._executor.key,
-            "scaling": self._scaling,
-            "trial": assignment.trial if assignment else None,
-            "attempt": assignment.attempt if assignment else None,
-            "began": attempt is not None and bool(attempt.ranks.started),
-            "starting": self._executor.is_starting,
-            "idle_seconds": self._executor.idle_seconds,
-            "removing": self._remover.has_work,
-            "placement_group": (runner and runner.placement_group) or self._placement_group,
-            "nodes": sorted(self._nodes.used),
-            "given_count": self._received_count,
-            "draining": self._state.is_draining,
-            "closing": self._state.is_closing or self._state.is_broken,
-            "lost_count": self._executor.lost_count,
-            "bytes_without_room": self._executor.bytes_without_room,
-        }
+        return SlotStatus(
+            name=self._name,
+            pid=os.getpid(),
+            key=self._executor.key,
+            scaling=self._scaling,
+            trial=assignment.trial if assignment else None,
+            attempt=assignment.attempt if assignment else None,
+            began=attempt is not None and bool(attempt.ranks.started),
+            starting=self._executor.is_starting,
+            idle_seconds=self._executor.idle_seconds,
+            removing=self._remover.has_work,
+            placement_group=(runner and runner.placement_group) or self._placement_group,
+            nodes=sorted(self._nodes.used),
+            given_count=self._received_count,
+            draining=self._state.is_draining,
+            closing=self._state.is_closing or self._state.is_broken,
+            lost_count=self._executor.lost_count,
+            bytes_without_room=self._executor.bytes_without_room,
+        ).to_json()
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
         """These Ray nodes go away in `grace_seconds`. The call may be repeated.

@@ -1,5 +1,6 @@
 """An assignment for a slot that takes long to start, or that is about to finish another attempt."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,43 +11,74 @@ from trainer.agent import cluster, slot_pool
 from trainer.agent.slot_key import slot_key
 from trainer.agent.slot_pool import PooledSlot, SlotPool
 from trainer.client.addresses import ServiceAddresses
+from trainer.slot.slot_status import SlotStatus
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 SINCE = 10.0
 NOTHING_YET: Any = SimpleNamespace(of=lambda _group: None)
 """No placement group has been created."""
-STARTING = {
-    "given_count": 1,
-    "trial": "t-1",
-    "attempt": 1,
-    "starting": True,
-    "idle_seconds": None,
-    "placement_group": None,
-    "closing": False,
-}
+STARTING = SlotStatus(
+    name="slot",
+    pid=1,
+    key="key",
+    scaling=None,
+    trial="t-1",
+    attempt=1,
+    idle_seconds=None,
+    placement_group=None,
+    given_count=1,
+    closing=False,
+    starting=True,
+)
 
 
-def test_the_agent_extends_a_lease_until_the_slot_has_begun_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
+class PlayedSlot:
+    """A slot's actor that answers with `status`, or with an error in its place. Its ObjectRefs are functions."""
+
+    def __init__(self, status: SlotStatus | Exception) -> None:
+        self.answer = status
+        self.status = SimpleNamespace(remote=lambda: self._answered)
+
+    def _answered(self) -> dict[str, Any]:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer.to_json()
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Ray as the pool sees it: every call of a PlayedSlot is answered. Returns the actors that are killed."""
+    found: list[Any] = []
+    monkeypatch.setattr("ray.wait", lambda calls, **_: (calls, []))
+    monkeypatch.setattr("ray.get", lambda call: call())
+    monkeypatch.setattr("ray.kill", found.append)
+    monkeypatch.setattr(slot_pool, "draining_nodes", dict)
+    return found
+
+
+@pytest.mark.usefixtures("killed")
+def test_the_agent_extends_a_lease_until_the_slot_has_begun_the_attempt() -> None:
+    pool, actor = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), PlayedSlot(STARTING)
     assignment = {"trial": "t-1", "lease": {"token": "a", "seconds": 3000}}
-    slot = pool.slots["slot"] = PooledSlot("slot", None, "key", assigned=(None, assignment))
+    slot = pool.slots["slot"] = PooledSlot("slot", actor, "key", assigned=(lambda: True, assignment))
     slot.starting = assignment
-    monkeypatch.setattr("ray.get", lambda _call: True)  # the slot accepts it
     assert pool.leases_to_extend() == [assignment]
     assert pool.leases_to_extend() == [], "again only after a third of the lease"
     slot.lease_due_at -= 1001
     assert pool.leases_to_extend() == [assignment]
     slot.lease_due_at = 0
-    pool._apply_status(slot, STARTING)
+    pool.refresh()
     assert slot.assigned is None
     assert pool.leases_to_extend() == [assignment], "its process imports libraries"
     slot.lease_due_at = 0
-    pool._apply_status(slot, {**STARTING, "starting": False})
+    actor.answer = replace(STARTING, starting=False)
+    pool.refresh()
     assert pool.leases_to_extend() == [], "the slot extends its lease itself"
 
 
 def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
-    return PooledSlot(name, None, **{"key": slot_key(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE, **fields})
+    own = {"actor": None, "key": slot_key(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE}
+    return PooledSlot(name, **{**own, **fields})
 
 
 def test_an_idle_slot_that_still_removes_checkpoints_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,15 +93,17 @@ def test_an_idle_slot_that_still_removes_checkpoints_is_not_closed(monkeypatch: 
     assert closed[1:] == ["removing", "done"]
 
 
+@pytest.mark.usefixtures("killed")
 def test_the_largest_checkpoint_without_room_is_told_once() -> None:
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     for size in (8, 9, None):
-        status = {**STARTING, "starting": False, "lost_count": 1, "bytes_without_room": size}
-        pool._apply_status(pooled(f"slot-{size}"), status)
+        status = replace(STARTING, lost_count=1, bytes_without_room=size)
+        pool.slots[f"slot-{size}"] = pooled(f"slot-{size}", actor=PlayedSlot(status))
+    pool.refresh()
     assert pool.take_losses()
     assert [pool.take_bytes_without_room(), pool.take_bytes_without_room()] == [9, None]
-    slot = pooled()
-    pool._apply_status(slot, {**STARTING, "lost_count": 0, "bytes_without_room": 8})
+    pool.slots = {"slot": pooled(actor=PlayedSlot(replace(STARTING, lost_count=0, bytes_without_room=8)))}
+    pool.refresh()
     assert (pool.take_losses(), pool.take_bytes_without_room()) == (False, None)
 
 
@@ -84,20 +118,34 @@ def test_the_slots_of_an_agent_whose_name_begins_alike_are_not_adopted(monkeypat
 
 @pytest.mark.parametrize(("silent_seconds", "is_left"), [(1.0, True), (1000.0, False)])
 def test_a_slot_that_is_out_of_reach_for_a_moment_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, silent_seconds: float, is_left: bool
+    killed: list[Any], silent_seconds: float, is_left: bool
 ) -> None:
-    def unavailable(_call: object) -> None:
-        raise ActorUnavailableError("The actor is temporarily unavailable", None)
-
-    killed: list[Any] = []
-    monkeypatch.setattr("ray.get", unavailable)
-    monkeypatch.setattr("ray.kill", killed.append)
+    actor = PlayedSlot(ActorUnavailableError("The actor is temporarily unavailable", None))
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
-    slot = pool.slots["slot"] = pooled(status_call="a call", status_called_at=SINCE + silent_seconds)
-    assert pool._read_status(slot) == ({} if is_left else {("t-1", 1): False})
-    assert bool(pool.slots) is is_left
-    assert bool(killed) is not is_left
+    slot = pooled(actor=actor, status_call=actor.status.remote(), status_called_at=SINCE + silent_seconds)
+    pool.slots["slot"] = slot
+    assert pool.refresh() == ({} if is_left else {("t-1", 1): False})
+    assert list(pool.slots) == (["slot"] if is_left else [])
+    assert killed == ([] if is_left else [actor])
     assert slot.status_call is None or not is_left
+
+
+@pytest.mark.usefixtures("killed")
+def test_an_adopted_slot_of_an_earlier_version_runs_what_it_says() -> None:
+    pool, status = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), STARTING.to_json()
+    for newer in ("began", "starting", "removing", "nodes", "draining", "lost_count", "bytes_without_room"):
+        del status[newer]
+    actor = SimpleNamespace(status=SimpleNamespace(remote=lambda: lambda: {**status, "of a later version": 1}))
+    slot = pool.slots["slot"] = PooledSlot("slot", actor)
+    assert pool.refresh() == {}
+    assert (slot.key, slot.runs, slot.began, slot.is_removing, slot.is_closing) == (
+        "key",
+        ("t-1", 1),
+        True,
+        False,
+        False,
+    )
+    assert not slot.is_idle
 
 
 def test_what_a_log_would_say_of_a_slot_has_no_secret() -> None:
