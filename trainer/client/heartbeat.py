@@ -10,6 +10,7 @@ from typing import Any
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
 from trainer.client.http import ServiceClient, backoff_delays, post_with_samples, with_alternatives
 from trainer.client.listener import ServiceListener
+from trainer.decisions import CONTINUE
 from trainer.process_log.context import log_context
 
 logger = logging.getLogger("paceline")
@@ -22,8 +23,6 @@ MAX_WAIT_SECONDS = 60.0
 
 ORDER_POLL_SECONDS = 1.0
 """After an order the service answers every call immediately. The calls go on at this interval, to hear of a kill."""
-
-CONTINUE = "continue"
 
 
 class HeartbeatThread(threading.Thread):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trainer.decisions import STOP
 from trainer.ray_train.runners import WarmRunner
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.report_barrier import RankReport
@@ -45,7 +46,7 @@ class WorkerMessageHandlers:
         validation: dict[str, Any] | None,
     ) -> str:
         attempt = self._attempt_of(run)
-        return await attempt.report(report, times, files, validation) if attempt is not None else "stop"
+        return await attempt.report(report, times, files, validation) if attempt is not None else STOP
 
     async def all_gather(self, run: str, number: int, rank: int, world_size: int, value: Any) -> list[Any]:
         attempt = self._attempt_of(run)

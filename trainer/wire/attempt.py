@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from trainer import decisions
 from trainer.wire.assignment import Assignment
 from trainer.wire.field_types import (
     Bool,
@@ -115,9 +116,9 @@ class Reports(Message):
 class Decision(StrEnum):
     """What the holder of an attempt is to do."""
 
-    CONTINUE = "continue"
-    STOP = "stop"
-    KILL = "kill"
+    CONTINUE = decisions.CONTINUE
+    STOP = decisions.STOP
+    KILL = decisions.KILL
 
 
 class Answer(Message):

@@ -5,14 +5,14 @@ from typing import Any, NoReturn
 
 import ray
 
+from trainer.decisions import CONTINUE
 from trainer.phase_times import PhaseTimes
 from trainer.storable_values import json_metrics, storable_text
 from trainer.worker.checkpoint_names import checked_name
 from trainer.worker.logs.masker import Masker
 from trainer.worker.oom_counter import read_oom_kills
 
-CONTINUE = "continue"
-STOP = (
+STOP_MESSAGE = (
     "the service has ended this attempt at a report (early stopping, a limit, a user, or a node that is drained); "
     "the training function must not catch this exception, or raise it again"
 )
@@ -76,7 +76,7 @@ class Reporter:
         self._update_oom_kills()
         if ray.get(answer) != CONTINUE:
             self.has_stopped = True
-            raise StopTraining(STOP)
+            raise StopTraining(STOP_MESSAGE)
 
     def refuse(self, error: BaseException) -> NoReturn:
         """End the training function, which has caught the error of an earlier report: no later one can be made."""

@@ -7,7 +7,7 @@ import ray
 
 from trainer.phase_times import PhaseTimes
 from trainer.worker.logs.masker import Masker
-from trainer.worker.reports import REPORT_FAILED, STOP, Reporter, StopTraining
+from trainer.worker.reports import REPORT_FAILED, STOP_MESSAGE, Reporter, StopTraining
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def reporter(monkeypatch: pytest.MonkeyPatch) -> Reporter:
 def test_a_stop_has_a_text(reporter: Reporter) -> None:
     with pytest.raises(StopTraining) as stopped:
         reporter.report({"loss": 1.0}, None, None, None)
-    assert str(stopped.value) == STOP
+    assert str(stopped.value) == STOP_MESSAGE
     with pytest.raises(StopTraining) as stopped:
         reporter.refuse(ValueError())
     assert str(stopped.value) == REPORT_FAILED

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.outbox import SavedCheckpoint
+from trainer.decisions import KILL, STOP
 from trainer.process_log.context import log_context
 from trainer.ray_train.runners import Runner
 from trainer.resources import describe_workers
@@ -32,7 +33,7 @@ from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.slot.attempt.ray_failures import classify, undelivered
-from trainer.slot.attempt.report_barrier import STOP, RankReport, ReportBarrier
+from trainer.slot.attempt.report_barrier import RankReport, ReportBarrier
 from trainer.slot.attempt.stuck_ranks import StuckSearch
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.time_limits import TimeLimits
@@ -45,7 +46,6 @@ from trainer.worker.messages import WorkerEnded, WorkerStarted
 
 logger = logging.getLogger("paceline")
 
-KILL = "kill"
 NO_SECRETS = Masker(())
 
 ROOM_CHECK_SECONDS = 0.05

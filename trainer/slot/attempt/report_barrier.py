@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-CONTINUE, STOP = "continue", "stop"
+from trainer.decisions import CONTINUE, STOP
 
 ANSWER_SECONDS = 5.0
 """How long training waits for the service's decision on a report before it continues without one.

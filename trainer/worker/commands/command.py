@@ -22,6 +22,7 @@ import ray.train
 from ray.train import Checkpoint
 from ray.train.collective import broadcast_from_rank_zero
 
+from trainer.decisions import CONTINUE, STOP
 from trainer.worker.commands.checkpoint_directory import CheckpointDirectory
 from trainer.worker.commands.checkpoint_parts import AllGather, CheckpointParts
 from trainer.worker.commands.command_metrics import CommandReport, JsonLinesReader, ReportServer, StdoutReader
@@ -162,7 +163,7 @@ class _Rank:
             else:
                 self._report_alone(report)
         except BaseException:
-            answer(report, "stop")
+            answer(report, STOP)
             raise
 
     def _report_alone(self, report: CommandReport) -> None:
@@ -199,11 +200,11 @@ class _Rank:
         try:
             ray.train.report(report.metrics, checkpoint=checkpoint)
         except StopTraining:
-            answer(report, "stop")
+            answer(report, STOP)
             self._drop_reports()  # else a command that reports on waits, and cannot leave
             self._process.stop(self._command.stop_grace_seconds, knows=report.decision is not None)
             raise
-        answer(report, "continue")
+        answer(report, CONTINUE)
 
     def _drop_reports(self) -> None:
         self._inbox.close()

@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from trainer.decisions import STOP
 from trainer.worker.commands.command_metrics import CommandReport
 
 MAX_WAITING_REPORTS = 100
@@ -58,7 +59,7 @@ class Inbox:
                 self._is_full = len(self._messages) >= MAX_WAITING_REPORTS
                 self._changed.notify_all()
                 return
-        answer(message, "stop")
+        answer(message, STOP)
 
     def get(self, seconds: float | None = None) -> Message | None:
         """None if nothing came in this time."""
@@ -80,7 +81,7 @@ class Inbox:
             self._changed.notify_all()
             left, self._messages = self._messages, deque()
         for message in left:
-            answer(message, "stop")
+            answer(message, STOP)
 
 
 def answer(message: Message, decision: str) -> None:

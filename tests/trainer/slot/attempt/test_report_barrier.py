@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from trainer.slot.attempt.report_barrier import CONTINUE, STOP, ReportBarrier
+from trainer.decisions import CONTINUE, STOP
+from trainer.slot.attempt.report_barrier import ReportBarrier
 
 
 class Delivered(list[Any]):
