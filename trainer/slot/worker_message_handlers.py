@@ -5,10 +5,9 @@ from typing import Any
 from trainer.decisions import STOP
 from trainer.ray_train.runners import WarmRunner
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.attempt.report_barrier import RankReport
 from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.failures import Failure
-from trainer.worker.messages import WorkerEnded
+from trainer.worker.messages import RankReport, WorkerEnded
 from trainer.worker.user_process import UserProcess
 
 
@@ -37,16 +36,9 @@ class WorkerMessageHandlers:
         attempt = self._attempt_of(run)
         return attempt.checkpoints.unused_name(sequence, name) if attempt is not None else name
 
-    async def report(
-        self,
-        run: str,
-        report: RankReport,
-        times: dict[str, float],
-        files: dict[str, int] | None,
-        validation: dict[str, Any] | None,
-    ) -> str:
+    async def report(self, run: str, fields: dict[str, Any]) -> str:
         attempt = self._attempt_of(run)
-        return await attempt.report(report, times, files, validation) if attempt is not None else STOP
+        return await attempt.report(RankReport(**fields)) if attempt is not None else STOP
 
     async def all_gather(self, run: str, number: int, rank: int, world_size: int, value: Any) -> list[Any]:
         attempt = self._attempt_of(run)

@@ -35,6 +35,27 @@ class WorkerStarted:
 
 
 @dataclass(frozen=True)
+class RankReport:
+    """One rank's report. Rank 0 alone has `metrics`; `checkpoint` is the path of one that the rank has saved already.
+
+    `times` are those of `PhaseTimes.so_far`. `files` has the sizes of the files that the rank saves, None if they are
+    not known. `validation`: how the checkpoint is to be validated, as in `Validations.ask`. That of rank 0 counts.
+    """
+
+    sequence: int
+    rank: int
+    world_size: int
+    metrics: dict[str, Any] | None
+    checkpoint: str | None
+    times: dict[str, float] = field(default_factory=dict)
+    files: dict[str, int] | None = None
+    validation: dict[str, Any] | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
 class WorkerEnded:
     """The training function of a rank has ended.
 

@@ -10,6 +10,7 @@ from trainer.phase_times import PhaseTimes
 from trainer.storable_values import json_metrics, storable_text
 from trainer.worker.checkpoint_names import checked_name
 from trainer.worker.logs.masker import Masker
+from trainer.worker.messages import RankReport
 from trainer.worker.oom_counter import read_oom_kills
 
 STOP_MESSAGE = (
@@ -71,8 +72,9 @@ class Reporter:
         """Raises StopTraining, on all ranks at the same report, when the attempt is to stop."""
         sequence, self._sequence = self._sequence, self._sequence + 1
         values = self._json(metrics) if self._rank == 0 else None
-        report = sequence, self._rank, self._world_size, values, checkpoint
-        answer = self._slot.report.remote(self._run, report, self._times.so_far(), files, validation)
+        times = self._times.so_far()
+        report = RankReport(sequence, self._rank, self._world_size, values, checkpoint, times, files, validation)
+        answer = self._slot.report.remote(self._run, report.to_fields())
         self._update_oom_kills()
         if ray.get(answer) != CONTINUE:
             self.has_stopped = True

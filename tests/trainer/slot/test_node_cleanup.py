@@ -16,6 +16,7 @@ from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import LeaseLost, Preempted
 from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoints.checkpoint_removal import remove_all_except
+from trainer.worker.messages import RankReport
 
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
 
@@ -57,7 +58,7 @@ class Saving:
         """Report with a checkpoint; its URI, once the service has answered."""
         path = f"{self.service.storage}/{self.attempt.run_name}/checkpoint_{self._sequence}"
         sequence, self._sequence = self._sequence, self._sequence + 1
-        assert await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, path) == "continue"
+        assert await self.attempt.barrier.report(RankReport(sequence, 0, 1, {"loss": 1.0}, path)) == "continue"
         return path
 
     async def have_discarded(self, *expected: str) -> None:
@@ -92,7 +93,7 @@ def test_an_attempt_that_has_lost_its_lease_removes_nothing(tmp_path: Path) -> N
         async with saving(tmp_path, **EARLIER) as one:
             one.service.lose(one.trial)
             path = f"{tmp_path}/{one.attempt.run_name}/checkpoint_0"
-            await one.attempt.barrier.report(0, 0, 1, {"loss": 1.0}, path)
+            await one.attempt.barrier.report(RankReport(0, 0, 1, {"loss": 1.0}, path))
             await asyncio.to_thread(
                 until, lambda: isinstance(one.attempt.state.current, LeaseLost), "the lease is lost"
             )

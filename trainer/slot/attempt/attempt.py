@@ -33,7 +33,7 @@ from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.slot.attempt.ray_failures import classify, undelivered
-from trainer.slot.attempt.report_barrier import RankReport, ReportBarrier
+from trainer.slot.attempt.report_barrier import ReportBarrier
 from trainer.slot.attempt.stuck_ranks import StuckSearch
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.time_limits import TimeLimits
@@ -42,7 +42,7 @@ from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
 from trainer.slot.checkpoints.validation_queue import PENDING, StartTask, Task, Validations
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.logs.masker import Masker
-from trainer.worker.messages import WorkerEnded, WorkerStarted
+from trainer.worker.messages import RankReport, WorkerEnded, WorkerStarted
 
 logger = logging.getLogger("paceline")
 
@@ -141,23 +141,13 @@ class Attempt:
         if self._clock.begin():
             self._time_limits.function_began()
 
-    async def report(
-        self,
-        report: RankReport,
-        times: dict[str, float],
-        files: Mapping[str, int] | None = None,
-        validation: Mapping[str, Any] | None = None,
-    ) -> str:
-        """One rank's report, with the sizes of the files that it saves; returns the answer that all ranks get.
-
-        `validation`: how its checkpoint is to be validated, as in `Validations.ask`. That of rank 0 counts.
-        """
-        sequence, rank, *_ = report
-        if rank == 0 and validation is not None:
-            self.validations.ask(sequence, validation)
-        self.ranks.add_times(rank, times)
-        self._sizes.add(sequence, rank, files)
-        return await self.barrier.report(*report)
+    async def report(self, report: RankReport) -> str:
+        """One rank's report; returns the answer that all ranks get."""
+        if report.rank == 0 and report.validation is not None:
+            self.validations.ask(report.sequence, report.validation)
+        self.ranks.add_times(report.rank, report.times)
+        self._sizes.add(report.sequence, report.rank, report.files)
+        return await self.barrier.report(report)
 
     def _progress(self) -> dict[str, Any]:
         """What a heartbeat tells: fields of `trainer.wire.Heartbeat`. Called from its thread."""

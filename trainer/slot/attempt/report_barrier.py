@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer.decisions import CONTINUE, STOP
+from trainer.worker.messages import RankReport
 
 ANSWER_SECONDS = 5.0
 """How long training waits for the service's decision on a report before it continues without one.
 
 After one report without a decision it does not wait again until the service has answered.
 """
-
-RankReport = tuple[int, int, int, dict[str, Any] | None, str | None]
-"""One rank's report: the arguments of `ReportBarrier.report`."""
 
 Deliver = Callable[[int, dict[str, Any], str | None], None]
 
@@ -61,18 +59,17 @@ class ReportBarrier:
         self.made: dict[int, int] = {}
         self._left_at: int | None = None
 
-    async def report(
-        self, sequence: int, rank: int, world_size: int, metrics: dict[str, Any] | None, checkpoint: str | None
-    ) -> str:
+    async def report(self, report: RankReport) -> str:
         """One rank's report; returns the answer that all ranks get for it."""
+        sequence = report.sequence
         pending = self._pending.setdefault(
             sequence, PendingReport(sequence, asyncio.get_running_loop().create_future())
         )
-        pending.arrived.add(rank)
-        self.made[rank] = sequence + 1
-        pending.metrics = metrics if rank == 0 else pending.metrics
-        pending.checkpoint = pending.checkpoint or checkpoint
-        is_complete = len(pending.arrived) == world_size
+        pending.arrived.add(report.rank)
+        self.made[report.rank] = sequence + 1
+        pending.metrics = report.metrics if report.rank == 0 else pending.metrics
+        pending.checkpoint = pending.checkpoint or report.checkpoint
+        is_complete = len(pending.arrived) == report.world_size
         if not pending.is_delivered and pending.metrics is not None and (is_complete or pending.checkpoint is None):
             self._send(pending)
         if is_complete:

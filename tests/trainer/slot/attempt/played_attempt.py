@@ -16,7 +16,7 @@ from trainer.slot.attempt.attempt_state import State
 from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.wire import Finish
 from trainer.worker.failures import Failure
-from trainer.worker.messages import WorkerStarted
+from trainer.worker.messages import RankReport, WorkerStarted
 
 STARTED = WorkerStarted(
     actor=None, node="n", pid=1, placement_group=None, log_positions={}, oom_counter=None, oom_kills=None
@@ -124,8 +124,8 @@ class Played:
         """A report whose checkpoint is saved, and is to be validated."""
         path = f"{self.attempt.run_name}/c{sequence}"
         self.attempt.checkpoint_saved(sequence, path)
-        report = (sequence, 0, 1, {"loss": float(sequence)}, path)
-        return await self.attempt.report(report, {}, None, asked)
+        report = RankReport(sequence, 0, 1, {"loss": float(sequence)}, path, validation=asked)
+        return await self.attempt.report(report)
 
     async def validation(self, number: int) -> PlayedValidation:
         """The validation that starts as this one, from 0."""
@@ -133,7 +133,7 @@ class Played:
         return self.validations[number]
 
     async def report(self, sequence: int, checkpoint: str | None = None) -> str:
-        return await self.attempt.barrier.report(sequence, 0, 1, {"loss": 1.0}, checkpoint)
+        return await self.attempt.barrier.report(RankReport(sequence, 0, 1, {"loss": 1.0}, checkpoint))
 
     async def comes_to(self, state: type[State]) -> None:
         """It may have moved on already."""

@@ -15,7 +15,7 @@ from tests.trainer.slot.attempt.played_attempt import (
 )
 from trainer.slot.attempt.system_samples import SystemSamples
 from trainer.wire import PhaseSeconds
-from trainer.worker.messages import WorkerEnded
+from trainer.worker.messages import RankReport, WorkerEnded
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
@@ -28,7 +28,7 @@ def test_heartbeats_and_the_end_tell_the_seconds_by_phase(tmp_path: Path) -> Non
             assert told[0] == PhaseSeconds()
             one.attempt.function_began()
             waits = {"data": 0.0, "checkpointing": 0.0, "reporting": 1e-6}
-            assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
+            assert await one.attempt.report(RankReport(0, 0, 1, {"loss": 1.0}, None, waits)) == "continue"
             await asyncio.to_thread(until, lambda: told[-1] and told[-1].reporting, "a later heartbeat", SECONDS)
             assert told[-1] is not None
             assert told[-1].training > 0
@@ -96,7 +96,7 @@ def test_a_report_that_arrives_after_the_end_of_its_rank_changes_no_seconds(tmp_
             one.attempt.function_began()
             waits = {"data": 0.0, "checkpointing": 0.0, "reporting": 0.0}
             await one.attempt.worker_ended(0, WorkerEnded(times=waits | {"running": 1e-6}))
-            assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
+            assert await one.attempt.report(RankReport(0, 0, 1, {"loss": 1.0}, None, waits)) == "continue"
             end = (await one.finished()).phases
             assert end is not None
             assert end.training == 1e-6
@@ -109,7 +109,7 @@ def test_the_seconds_of_ranks_that_were_killed_are_kept(tmp_path: Path) -> None:
         async with played(tmp_path) as one:
             one.attempt.function_began()
             waits = {"data": 0.0, "checkpointing": 1e-6, "reporting": 0.0}
-            assert await one.attempt.report((0, 0, 1, {"loss": 1.0}, None), waits) == "continue"
+            assert await one.attempt.report(RankReport(0, 0, 1, {"loss": 1.0}, None, waits)) == "continue"
             end = (await one.finished()).phases
             assert end is not None
             assert end.checkpointing == 1e-6

@@ -20,7 +20,7 @@ from trainer.slot.attempt.attempt_state import Killed, Stopping
 from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.slot.attempt.report_barrier import ReportBarrier
 from trainer.wire import Answer, Decision
-from trainer.worker.messages import WorkerEnded
+from trainer.worker.messages import RankReport, WorkerEnded
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]  # Ray's filters of warnings: the slot's modules import Ray
 
@@ -51,7 +51,7 @@ def test_an_order_to_end_is_followed_although_ray_does_not_end_the_workers(
 
     async def run() -> None:
         async with played(tmp_path) as one:
-            waiting = asyncio.create_task(one.attempt.barrier.report(0, 1, 2, None, None))  # for rank 0
+            waiting = asyncio.create_task(one.attempt.barrier.report(RankReport(0, 1, 2, None, None)))  # for rank 0
             one.attempt.end_now(Killed())
             assert await waiting == "stop"
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from trainer.decisions import CONTINUE, STOP
 from trainer.slot.attempt.report_barrier import ReportBarrier
+from trainer.worker.messages import RankReport
 
 
 class Delivered(list[Any]):
@@ -26,7 +27,8 @@ def run(scenario: Any, wait_seconds: float = 60) -> tuple[Any, Delivered, int]:
 def test_both_ranks_get_the_services_decision() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
         ranks = [
-            asyncio.create_task(barrier.report(0, rank, 2, {"a": 1} if rank == 0 else None, None)) for rank in (1, 0)
+            asyncio.create_task(barrier.report(RankReport(0, rank, 2, {"a": 1} if rank == 0 else None, None)))
+            for rank in (1, 0)
         ]
         await asyncio.sleep(0)
         barrier.decide(0, STOP)
@@ -40,10 +42,10 @@ def test_both_ranks_get_the_services_decision() -> None:
 
 def test_a_checkpoint_is_delivered_when_every_rank_has_saved_its_part() -> None:
     async def scenario(barrier: ReportBarrier) -> int:
-        first = asyncio.create_task(barrier.report(0, 0, 2, {}, "c"))
+        first = asyncio.create_task(barrier.report(RankReport(0, 0, 2, {}, "c")))
         await asyncio.sleep(0)
         before = len(delivered_so_far)
-        second = asyncio.create_task(barrier.report(0, 1, 2, None, "c"))
+        second = asyncio.create_task(barrier.report(RankReport(0, 1, 2, None, "c")))
         await asyncio.sleep(0)
         barrier.decide(0, CONTINUE)
         await asyncio.gather(first, second)
@@ -60,9 +62,9 @@ def test_a_checkpoint_is_delivered_when_every_rank_has_saved_its_part() -> None:
 
 def test_without_an_answer_training_continues_and_a_late_stop_answers_the_next_report() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
-        first = await barrier.report(0, 0, 1, {}, None)
+        first = await barrier.report(RankReport(0, 0, 1, {}, None))
         barrier.decide(0, STOP)
-        return [first, await barrier.report(1, 0, 1, {}, None)]
+        return [first, await barrier.report(RankReport(1, 0, 1, {}, None))]
 
     answers, delivered, _ = run(scenario, wait_seconds=0)
     assert answers == [CONTINUE, STOP]
@@ -72,7 +74,7 @@ def test_without_an_answer_training_continues_and_a_late_stop_answers_the_next_r
 def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
         barrier.leave()
-        return [await barrier.report(sequence, 0, 1, {}, None) for sequence in range(3)]
+        return [await barrier.report(RankReport(sequence, 0, 1, {}, None)) for sequence in range(3)]
 
     answers, delivered, _ = run(scenario)
     assert answers == [STOP] * 3
@@ -81,11 +83,11 @@ def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
 
 def test_after_a_report_without_an_answer_the_next_ones_do_not_wait_until_the_service_answers() -> None:
     async def scenario(barrier: ReportBarrier) -> tuple[list[str], bool]:
-        first = await barrier.report(0, 0, 1, {}, None)
+        first = await barrier.report(RankReport(0, 0, 1, {}, None))
         barrier._wait_seconds = 3600
-        unanswered = [first, *[await barrier.report(sequence, 0, 1, {}, None) for sequence in range(1, 20)]]
+        unanswered = [first, *[await barrier.report(RankReport(sequence, 0, 1, {}, None)) for sequence in range(1, 20)]]
         barrier.decide(0, CONTINUE)
-        waiting = asyncio.create_task(barrier.report(20, 0, 1, {}, None))
+        waiting = asyncio.create_task(barrier.report(RankReport(20, 0, 1, {}, None)))
         done, _ = await asyncio.wait([waiting], timeout=0.05)
         barrier.decide(20, CONTINUE)
         await waiting
@@ -100,10 +102,14 @@ def test_after_a_report_without_an_answer_the_next_ones_do_not_wait_until_the_se
 def test_a_group_that_is_to_be_resized_leaves_at_the_report_that_saves_a_checkpoint() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
         barrier.leave_when_saved()
-        first = asyncio.create_task(barrier.report(0, 0, 1, {}, None))
+        first = asyncio.create_task(barrier.report(RankReport(0, 0, 1, {}, None)))
         await asyncio.sleep(0)
         barrier.decide(0, CONTINUE)
-        return [await first, await barrier.report(1, 0, 1, {}, "c"), await barrier.report(2, 0, 1, {}, None)]
+        return [
+            await first,
+            await barrier.report(RankReport(1, 0, 1, {}, "c")),
+            await barrier.report(RankReport(2, 0, 1, {}, None)),
+        ]
 
     answers, delivered, _ = run(scenario)
     assert answers == [CONTINUE, STOP, STOP]
@@ -112,14 +118,14 @@ def test_a_group_that_is_to_be_resized_leaves_at_the_report_that_saves_a_checkpo
 
 def test_a_group_that_is_to_be_resized_leaves_once_a_checkpoint_is_saved_in_the_background() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
-        early = asyncio.create_task(barrier.report(0, 0, 1, {}, "c"))
+        early = asyncio.create_task(barrier.report(RankReport(0, 0, 1, {}, "c")))
         await asyncio.sleep(0)
         barrier.leave_when_saved()
         barrier.saved(0)  # its report had the checkpoint already
         barrier.decide(0, CONTINUE)
         before = await early
         barrier.saved(5)
-        return [before, await barrier.report(6, 0, 1, {}, None)]
+        return [before, await barrier.report(RankReport(6, 0, 1, {}, None))]
 
     answers, _, _ = run(scenario)
     assert answers == [CONTINUE, STOP]
@@ -129,25 +135,25 @@ def test_a_drain_leaves_at_the_second_report_so_that_the_function_may_save_betwe
     async def scenario(barrier: ReportBarrier) -> list[str]:
         barrier.decide(0, CONTINUE)
         barrier.leave_soon()
-        return [await barrier.report(sequence, 0, 1, {}, None) for sequence in range(3)]
+        return [await barrier.report(RankReport(sequence, 0, 1, {}, None)) for sequence in range(3)]
 
     assert run(scenario, wait_seconds=0)[0] == [CONTINUE, STOP, STOP]
 
 
 def test_a_drain_leaves_at_a_report_that_saves() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
-        waiting = asyncio.create_task(barrier.report(0, 0, 1, {}, None))
+        waiting = asyncio.create_task(barrier.report(RankReport(0, 0, 1, {}, None)))
         await asyncio.sleep(0)
         barrier.leave_soon()
         barrier.decide(0, CONTINUE)
-        return [await waiting, await barrier.report(1, 0, 1, {}, "c")]
+        return [await waiting, await barrier.report(RankReport(1, 0, 1, {}, "c"))]
 
     assert run(scenario)[0] == [CONTINUE, STOP]
 
 
 def test_a_drain_leaves_at_a_report_that_has_just_saved() -> None:
     async def scenario(barrier: ReportBarrier) -> str:
-        waiting = asyncio.create_task(barrier.report(0, 0, 1, {}, "c"))
+        waiting = asyncio.create_task(barrier.report(RankReport(0, 0, 1, {}, "c")))
         await asyncio.sleep(0)
         barrier.leave_soon()
         return await waiting

@@ -11,7 +11,7 @@ from ray.exceptions import RayActorError
 from tests.trainer.slot.attempt.played_attempt import STARTED, Played, play, played
 from trainer.slot.attempt.attempt_state import Draining, Resizing, Running, State, Stopping, Stuck
 from trainer.worker.failures import USER_ERROR
-from trainer.worker.messages import WorkerEnded, WorkerStarted
+from trainer.worker.messages import RankReport, WorkerEnded, WorkerStarted
 
 pytestmark = pytest.mark.slow
 
@@ -41,8 +41,8 @@ def starts(one: Played, waiting_report: int | None) -> PlayedWorker:
 
 
 async def both_report(one: Played, sequence: int) -> None:
-    reports = [(sequence, rank, 2, {"loss": 1.0} if rank == 0 else None, None) for rank in (0, 1)]
-    assert set(await asyncio.gather(*(one.attempt.report(report, {}) for report in reports))) == {"continue"}
+    reports = [RankReport(sequence, rank, 2, {"loss": 1.0} if rank == 0 else None, None) for rank in (0, 1)]
+    assert set(await asyncio.gather(*(one.attempt.report(report) for report in reports))) == {"continue"}
 
 
 @pytest.mark.parametrize("report_count", [0, 1])

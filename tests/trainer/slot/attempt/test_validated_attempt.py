@@ -15,7 +15,7 @@ from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.slot.checkpoints.validation_queue import Validations
 from trainer.wire import Answer, Decision
 from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure
-from trainer.worker.messages import WorkerEnded
+from trainer.worker.messages import RankReport, WorkerEnded
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
@@ -191,7 +191,7 @@ def test_a_validation_without_room_says_so(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_checkpoint_that_was_never_saved_is_not_validated(tmp_path: Path) -> None:
     async def run(one: Played) -> None:
-        assert await one.attempt.report((0, 0, 1, {"loss": 0.0}, None), {}, None, {}) == "continue"
+        assert await one.attempt.report(RankReport(0, 0, 1, {"loss": 0.0}, None, validation={})) == "continue"
         await one.attempt.worker_ended(0, WorkerEnded())
         assert await one.conclude() == AttemptOutcome("completed", began=True)
         assert losses(one) == [{"loss": 0.0}]
