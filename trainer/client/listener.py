@@ -1,14 +1,36 @@
 """What an attempt gets to know from the answers of the service."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class ReportAnswered:
+    """The service's answer to one report, and the URI of the checkpoint that was sent with it.
+
+    `deciding_sequence`: the report at which the attempt had to leave. It may have trained on while the service was
+    away. The checkpoints in `kept` stay, however old they are.
+    """
+
+    sequence: int
+    decision: str
+    reason: str | None
+    deciding_sequence: int | None = None
+    checkpoint: str | None = None
+    kept: Sequence[str] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether the service uses the report and its checkpoint: it was not made after the decision to stop."""
+        return self.deciding_sequence is None or self.sequence <= self.deciding_sequence
 
 
 class ServiceListener(Protocol):
     """What the service's answers cause. The methods are called from the threads of heartbeat and outboxes."""
 
-    def on_decision(self, sequence: int, decision: str, reason: str | None) -> None:
-        """The service has answered this report."""
+    def on_report_answered(self, answered: ReportAnswered) -> None:
+        """The service has answered a report."""
 
     def on_order(self, decision: str, reason: str | None) -> None:
         """The service wants the attempt to end: `stop` or `kill`."""
@@ -21,12 +43,3 @@ class ServiceListener(Protocol):
 
     def on_report_lost(self, error: Exception) -> None:
         """A report cannot be delivered."""
-
-    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
-        """The service has stored this checkpoint. Those in `kept` stay, however old they are."""
-
-    def on_checkpoint_uncounted(self, uri: str) -> None:
-        """The service will not use this checkpoint: it was saved after the decision to stop."""
-
-    def on_decided(self, sequence: int) -> None:
-        """The attempt had to leave at this report. It may have trained on while the service was away."""

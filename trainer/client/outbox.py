@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from trainer.client.errors import CallRefused, LeaseLost, ServiceFailed, ServiceUnreachable
 from trainer.client.filter_search import FilterSearch, has_answer_to_heartbeat
 from trainer.client.http import RepetitionLog, ServiceClient, backoff_delays
-from trainer.client.listener import ServiceListener
+from trainer.client.listener import ReportAnswered, ServiceListener
 from trainer.process_log.context import log_context
 
 logger = logging.getLogger("paceline")
@@ -217,17 +217,16 @@ class ReportOutbox(Outbox):
         return self._path, {"reports": [self._reports.popleft() for _ in range(count)], **size}
 
     def _on_answer(self, body: dict[str, Any], answer: dict[str, Any]) -> None:
-        deciding = answer.get("deciding_sequence")
-        if deciding is not None:
-            self._listener.on_decided(deciding)
         for report in body["reports"]:
-            self._listener.on_decision(report["sequence"], answer["decision"], answer["reason"])
-            if "checkpoint" in report:
-                counts = deciding is None or report["sequence"] <= deciding
-                if counts:
-                    self._listener.on_checkpoint_known(report["checkpoint"], answer.get("kept", ()))
-                else:
-                    self._listener.on_checkpoint_uncounted(report["checkpoint"])
+            answered = ReportAnswered(
+                report["sequence"],
+                answer["decision"],
+                answer["reason"],
+                answer.get("deciding_sequence"),
+                report.get("checkpoint"),
+                answer.get("kept", ()),
+            )
+            self._listener.on_report_answered(answered)
 
     def _on_refusal(self, body: dict[str, Any], refused: CallRefused) -> None:
         if len(body["reports"]) > 1 and not isinstance(refused, ServiceFailed):

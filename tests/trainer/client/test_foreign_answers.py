@@ -22,6 +22,7 @@ from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.filter_search import FilterSearch
 from trainer.client.finish import post_finish
 from trainer.client.http import ServiceClient, download_package
+from trainer.client.listener import ReportAnswered
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import Outbox, ReportOutbox, SavedCheckpoint
 from trainer.slot.attempt.ray_failures import to_json, undelivered
@@ -139,15 +140,15 @@ def deliver(outbox: Outbox) -> None:
 def test_a_report_is_sent_again_until_the_service_itself_answers(
     service: FakeService, proxy: Proxy, trial: str, given: Canned
 ) -> None:
-    known: list[str] = []
+    answers: list[ReportAnswered] = []
     lost: list[Exception] = []
-    heard = listener(on_checkpoint_known=lambda uri, _kept: known.append(uri), on_report_lost=lost.append)
+    heard = listener(on_report_answered=answers.append, on_report_lost=lost.append)
     outbox = ReportOutbox(client(proxy, trial), trial, heard)
     proxy.canned = [given]
     outbox.put(0, {"loss": 1}, SavedCheckpoint("/saved"))
     deliver(outbox)
     assert [report.sequence for report in service.reports[trial]] == [0]
-    assert (known, lost) == (["/saved"], [])
+    assert ([(one.checkpoint, one.counts) for one in answers], lost) == ([("/saved", True)], [])
     assert len(proxy.calls) == 2
 
 

@@ -129,11 +129,11 @@ def test_of_reports_that_are_tried_one_by_one_none_follows_one_that_is_lost(
 
 
 def test_an_unexpected_error_ends_the_delivery_and_is_reported(service: FakeService, trial: str) -> None:
-    def deaf(*_decision: object) -> None:
+    def deaf(_answered: object) -> None:
         raise RuntimeError("the loop is closed")
 
     refused: list[Exception] = []
-    outbox = report_outbox(service, trial, on_decision=deaf, on_report_lost=refused.append)
+    outbox = report_outbox(service, trial, on_report_answered=deaf, on_report_lost=refused.append)
     outbox.put(0, {"loss": 1}, None)
     outbox.start()
     assert outbox.flush(PATIENCE_SECONDS)

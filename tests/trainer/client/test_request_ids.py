@@ -1,6 +1,6 @@
 """What a slot logs about a call has the id that the service logs for the same call, and names the attempt."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.process_log import Line, logged
 from tests.timeouts import wait_until
 from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from tests.trainer.service_listener import listener, nothing
+from tests.trainer.service_listener import listener
 from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
 from trainer.client.outbox import ReportOutbox
@@ -30,8 +30,8 @@ def about(line: Line) -> dict[str, Any]:
     return {name: line.get(name) for name in ABOUT}
 
 
-def report_outbox(client: ServiceClient, on_decision: Callable[..., None] = nothing) -> ReportOutbox:
-    return ReportOutbox(client, "t-1", listener(on_decision=on_decision))
+def report_outbox(client: ServiceClient) -> ReportOutbox:
+    return ReportOutbox(client, "t-1", listener())
 
 
 def test_a_refused_report_is_logged_with_the_id_of_its_call(service: FakeService) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
+from trainer.client.listener import ReportAnswered
 from trainer.client.outbox import SavedCheckpoint
 from trainer.decisions import KILL, STOP
 from trainer.process_log.context import log_context
@@ -231,14 +232,24 @@ class Attempt:
 
     # What the service answers. Called from the threads of `delivery`.
 
-    def on_decision(self, sequence: int, decision: str, reason: str | None) -> None:
-        if decision == KILL:
+    def on_report_answered(self, answered: ReportAnswered) -> None:
+        if answered.deciding_sequence is not None:
+            self._deciding_sequence = answered.deciding_sequence
+            self.validations.cancel_after(answered.deciding_sequence)
+        self._obey(answered)
+        if answered.checkpoint is not None and answered.counts:
+            self.checkpoints.add_known(answered.checkpoint, answered.kept)
+        elif answered.checkpoint is not None:
+            self.checkpoints.remove_uncounted(answered.checkpoint)
+
+    def _obey(self, answered: ReportAnswered) -> None:
+        if answered.decision == KILL:
             self.end_now(Killed())
             return
-        if decision == STOP:
-            logger.info("%s is stopped at report %d: %s", self.run_name, sequence, reason)
+        if answered.decision == STOP:
+            logger.info("%s is stopped at report %d: %s", self.run_name, answered.sequence, answered.reason)
             self._time_limits.asked_to_stop()
-        self._loop.call_soon_threadsafe(self.barrier.decide, sequence, decision)
+        self._loop.call_soon_threadsafe(self.barrier.decide, answered.sequence, answered.decision)
 
     def on_order(self, decision: str, reason: str | None) -> None:
         if decision == KILL:
@@ -256,16 +267,6 @@ class Attempt:
         failure = undelivered(error)
         logger.error("%s is ended: %s", self.run_name, failure.message)
         self.end_now(Refused(failure))
-
-    def on_checkpoint_known(self, uri: str, kept: Sequence[str]) -> None:
-        self.checkpoints.add_known(uri, kept)
-
-    def on_checkpoint_uncounted(self, uri: str) -> None:
-        self.checkpoints.remove_uncounted(uri)
-
-    def on_decided(self, sequence: int) -> None:
-        self._deciding_sequence = sequence
-        self.validations.cancel_after(sequence)
 
     # Orders to end. From any thread.
 
