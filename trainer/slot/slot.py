@@ -92,15 +92,11 @@ class Slot(WorkerMessageHandlers):
         self._remover = DirectoryRemover()
         addresses = ServiceAddresses(service_url, certificates)
         self._handle = ray.get_runtime_context().current_actor
-        self._executor = AttemptExecutor(
-            AttemptPlanner(name, self._handle, addresses, self._package, settings, self._log_fields),
-            self._nodes,
-            self._state,
-            self._remover,
-            self._make_runner,
-            self._end,
-            self.answer_seconds,
+        planner = AttemptPlanner(name, self._handle, addresses, self._package, settings, self._log_fields)
+        executor = AttemptExecutor(
+            planner, self._nodes, self._state, self._remover, self._make_runner, self._end, self.answer_seconds
         )
+        super().__init__(executor)
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
         sys.setswitchinterval(SWITCH_SECONDS)
         self._remover.start()

@@ -14,7 +14,8 @@ from trainer.worker.user_process import UserProcess
 class WorkerMessageHandlers:
     """The part of a slot's actor that passes messages on. `run` names the attempt: a late message is ignored."""
 
-    _executor: AttemptExecutor
+    def __init__(self, executor: AttemptExecutor) -> None:
+        self._executor = executor
 
     @property
     def _attempt(self) -> Attempt | None:
