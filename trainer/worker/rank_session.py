@@ -152,22 +152,44 @@ class RankSession:
 
     def run(self) -> None:
         """Run the user's function and report its end to the slot. Raises AttemptFailed if it failed."""
+        reporter, logs = self._set_up()
+        baseline, ended = self._run_sampled()
+        ended = self._left(baseline, self._outcome(reporter, ended))
+        logs.finish()
+        mark_training_done()
+        self._report_end(ended)
+        if ended.failure is not None:
+            raise AttemptFailed(ended.failure.message)
+
+    def _set_up(self) -> tuple[Reporter, LogTail]:
+        """Prepare the process, and tell the slot that it is ready."""
+        job = self.job
         detach_children_from_ray()
-        prepare_context(self.job.resume, not_read, self._scratch)
-        if self.job.log is not None:
-            set_up_logger(LogSettings(**self.job.log), "worker", **self.job.log_fields, rank=self.rank)
-        job, times = self.job, self.times
-        reporter = Reporter(
-            job.slot,
-            job.run,
+        prepare_context(job.resume, not_read, self._scratch)
+        if job.log is not None:
+            set_up_logger(LogSettings(**job.log), "worker", **job.log_fields, rank=self.rank)
+        reporter = self._make_reporter()
+        self._set_hooks(reporter)
+        logs = LogTail(self._send_log, self._masker, job.max_log_bytes)
+        logs.start()
+        job.slot.worker_started.remote(job.run, self.rank, self._started(logs).to_fields())
+        if self.rank == 0 and lacks_gpus():  # said here, because the group's set-up is not in the trial's log
+            logger.warning("GPUs were requested, but torch finds none on the workers: training on the CPU with gloo")
+        return reporter, logs
+
+    def _make_reporter(self) -> Reporter:
+        return Reporter(
+            self.job.slot,
+            self.job.run,
             self.rank,
             self.world_size,
             self.oom_counter,
             self._masker,
-            times,
-            storage_is_uri=job.storage_is_uri,
+            self.times,
+            storage_is_uri=self.job.storage_is_uri,
         )
-        on_validated = self._validated if job.has_validation else None
+
+    def _set_hooks(self, reporter: Reporter) -> None:
         set_hooks(
             Hooks(
                 unused_name=reporter.unused_name,
@@ -176,23 +198,25 @@ class RankSession:
                 on_late_report=reporter.refuse,
                 on_background_error=self._fail_in_background,
                 on_shard=self._shards.shard_of,
-                on_validated=on_validated,
-                during=times.during,
+                on_validated=self._validated if self.job.has_validation else None,
+                during=self.times.during,
             )
         )
-        logs = LogTail(self._send_log, self._masker, job.max_log_bytes)
-        logs.start()
-        self.job.slot.worker_started.remote(self.job.run, self.rank, self._started(logs).to_fields())
-        if self.rank == 0 and lacks_gpus():  # said here, because the group's set-up is not in the trial's log
-            logger.warning("GPUs were requested, but torch finds none on the workers: training on the CPU with gloo")
-        seconds = job.system_metrics_seconds if rank_on_node() == 0 else None
+
+    def _run_sampled(self) -> tuple[Baseline, WorkerEnded]:
+        """Run the function while the node's load is sampled. The Baseline is what the process was like before."""
+        seconds = self.job.system_metrics_seconds if rank_on_node() == 0 else None
         sampler = sampling(seconds, self._send_sample, has_gpus=bool(self._gpus))
         with sampler, noticing_waits(self.rank, self.world_size, self._data_wait):
             baseline = Baseline()
             os.environ.update(self._secrets)
             ended = self._train()
-            with times.during(CHECKPOINTING):
+            with self.times.during(CHECKPOINTING):
                 finish_uploads()  # before the reset: they use the working directory and the package
+        return baseline, ended
+
+    def _outcome(self, reporter: Reporter, ended: WorkerEnded) -> WorkerEnded:
+        """How the function has ended, also where it has caught what its reports have raised."""
         if reporter.error is not None:
             ended = WorkerEnded(failure=self._failure_of(reporter.error))
         elif reporter.has_stopped and self.job.command is None and not ended.has_stopped:
@@ -200,13 +224,12 @@ class RankSession:
             ended = WorkerEnded(has_stopped=True)
         reporter.error = None
         forget_report_error()
+        return ended
+
+    def _left(self, baseline: Baseline, ended: WorkerEnded) -> WorkerEnded:
+        """Reset the process and leave its folders; returns the end with the times, and whether it can be used again."""
         not_reusable = self._reset(baseline, ended)
-        ended = replace(ended, times=self.times.at_end(), not_reusable=self._leave_folders() or not_reusable)
-        logs.finish()
-        mark_training_done()
-        self._report_end(ended)
-        if ended.failure is not None:
-            raise AttemptFailed(ended.failure.message)
+        return replace(ended, times=self.times.at_end(), not_reusable=self._leave_folders() or not_reusable)
 
     def _data_wait(self) -> DataWait | None:
         since = self.times.since(DATA)
