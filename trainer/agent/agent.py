@@ -10,30 +10,29 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as NotYet
 from pathlib import Path
-from types import FrameType, MappingProxyType
+from types import FrameType
 from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayError
 
-from trainer.agent.checkpoint_deletions import CheckpointDeletions
+from trainer.agent.checkpoint_cleanup import CheckpointCleanup
 from trainer.agent.cluster import ClusterUnreachable, connect
 from trainer.agent.liveness_lock import LivenessLock
 from trainer.agent.lost_attempts import LostAttemptAudit
 from trainer.agent.pending_assignment import PendingAssignment
 from trainer.agent.process_identity import Instance, instance_of, is_dead
 from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
-from trainer.agent.slot_pool import IDLE_SLOT_SECONDS, AttemptId, SlotPool
+from trainer.agent.slot_pool import IDLE_SLOT_SECONDS, AttemptId, LostAttempts, SlotPool
 from trainer.agent.storage_probe import StorageProbe
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.errors import AgentNameTaken, CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.client.http import WARNING_SECONDS, ServiceClient, backoff_delays
 from trainer.process_log.context import log_context
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.worker.failures import CANNOT_START, PREEMPTED, headline
 
 logger = logging.getLogger(__name__)
@@ -171,12 +170,9 @@ class Agent:
         self._held_call: Future[set[AttemptId]] | None = None
         self._audit: LostAttemptAudit | None = None
         self._audit_at = time.monotonic()
-        # Found and not yet reported to the service; and whether any of its workers may have begun.
-        self._lost: dict[AttemptId, bool] = {}
+        self._lost: LostAttempts = {}  # not yet reported to the service
         self._storage_probe = StorageProbe(name)
-        self._deletions = CheckpointDeletions()
-        self._remover: DirectoryRemover | None = None
-        self._removed: set[str] = set()
+        self._cleanup = CheckpointCleanup(self._post_deletion_results)
 
     def take_name(self, stopping: threading.Event) -> bool:
         """Wait until no other agent works under the name; False if `stopping` is set before. Raises CallRefused.
@@ -231,7 +227,7 @@ class Agent:
     def _check_storage(self, stopping: threading.Event) -> None:
         """Know whether checkpoints can be saved before the first trial is claimed."""
         self._storage_probe.start()
-        self._deletions.start()
+        self._cleanup.start()
         first = self._calls.submit(self._fetch_held_attempts)
         while not wait([first], TICK_SECONDS).done and not stopping.is_set():
             pass
@@ -331,11 +327,11 @@ class Agent:
         error = self._storage_probe.error
         return body if error is None else {**body, "storage_error": error}
 
-    def _claim(self, body: dict[str, Any], lost: Mapping[AttemptId, bool] = MappingProxyType({})) -> Answer:
+    def _claim(self, body: dict[str, Any], lost: LostAttempts | None = None) -> Answer:
         body = {**body, "lost": self._still_held(lost) if lost else []}
         return self._until_answered(lambda: self._client.post(f"{self._path}/claim", body))
 
-    def _still_held(self, lost: Mapping[AttemptId, bool]) -> list[dict[str, Any]]:
+    def _still_held(self, lost: LostAttempts) -> list[dict[str, Any]]:
         """The lost attempts, without those that have ended before, as their slots have reported to the service."""
         held = sorted(lost.keys() & self._fetch_held_attempts())
         for trial, attempt in held:
@@ -344,30 +340,14 @@ class Agent:
         return [{"trial": one[0], "attempt": one[1], "began": lost[one]} for one in held]
 
     def _fetch_held_attempts(self) -> set[AttemptId]:
+        """The attempts that the service believes to run here. Its answer also says what else the agent is to do."""
         answer = self._until_answered(lambda: self._client.get(f"{self._path}/attempts")) or {"attempts": []}
-        self._remove_obsolete(answer.get("obsolete", []), answer.get("partly_needed", []))
         self._storage_probe.set_location(answer.get("storage"))
-        self._delete_checkpoints(answer.get("deletions", []))
+        self._cleanup.apply(answer)
         return {(one["trial"], one["attempt"]) for one in answer["attempts"]}
 
-    def _delete_checkpoints(self, deletions: Iterable[dict[str, Any]]) -> None:
-        if (results := self._deletions.take_results()) is not None:
-            self._until_answered(lambda: self._client.post(f"{self._path}/deletions", results))
-        done = set(results["deleted"]) if results is not None else set()
-        self._deletions.add(deletion for deletion in deletions if deletion["id"] not in done)
-
-    def _remove_obsolete(self, directories: Iterable[str], partly_needed: Iterable[Mapping[str, Any]]) -> None:
-        """The service names the same directories repeatedly; each is removed once."""
-        kept_names: dict[str, list[str]] = {one["directory"]: one["keep"] for one in partly_needed}
-        for directory in [*directories, *kept_names]:
-            if directory in self._removed:
-                continue
-            if self._remover is None:
-                self._remover = DirectoryRemover()
-                self._remover.start()
-            self._removed.add(directory)
-            names, remover = kept_names.get(directory), self._remover
-            remover.remove_all_except(names, directory) if names else remover.remove(directory)
+    def _post_deletion_results(self, results: dict[str, Any]) -> None:
+        self._until_answered(lambda: self._client.post(f"{self._path}/deletions", results))
 
     def _until_answered(self, call: Callable[[], Result]) -> Result | None:
         """Repeat the call, so that an answer that is lost on the way comes again. None when the agent stops."""

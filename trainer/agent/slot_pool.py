@@ -58,6 +58,8 @@ NO_KEY = ""
 Scaling = dict[str, Any]
 AttemptId = tuple[str, int]
 """The id of an attempt's trial, and the attempt's number."""
+LostAttempts = dict[AttemptId, bool]
+"""Attempts that no slot runs any more; of each whether any of its workers may have begun."""
 
 
 @dataclass
@@ -155,10 +157,10 @@ class SlotPool:
             if "." not in name.removeprefix(self._prefix):
                 self.slots[name] = PooledSlot(name, actor)
 
-    def refresh(self) -> dict[AttemptId, bool]:
+    def refresh(self) -> LostAttempts:
         """Update the status of every slot, without waiting for a slow one.
 
-        Returns the attempts of the slots that have died, and whether any of their workers had begun.
+        Returns the attempts of the slots that have died.
         """
         self._forward_drains()
         self._remove_orphaned_groups()
@@ -169,7 +171,7 @@ class SlotPool:
                 slot.status_call, slot.status_called_at = slot.actor.status.remote(), now
         calls = [slot.status_call for slot in self.slots.values()]
         answered = set(ray.wait(calls, num_returns=len(calls), timeout=STATUS_WAIT_SECONDS)[0]) if calls else set()
-        lost: dict[AttemptId, bool] = {}
+        lost: LostAttempts = {}
         for slot in list(self.slots.values()):
             if slot.status_call in answered:
                 lost |= self._read_status(slot)
@@ -177,7 +179,7 @@ class SlotPool:
                 lost |= self._remove_dead(slot, f"has not answered for {SILENT_SECONDS:g} s and is killed")
         return lost
 
-    def _read_status(self, slot: PooledSlot) -> dict[AttemptId, bool]:
+    def _read_status(self, slot: PooledSlot) -> LostAttempts:
         try:
             self._apply_status(slot, SlotStatus.from_json(ray.get(slot.status_call)))
         except ActorUnavailableError as error:
@@ -215,7 +217,7 @@ class SlotPool:
                 self._bytes_without_room = max(status.bytes_without_room, self._bytes_without_room or 0)
         slot.lost_count = status.lost_count
 
-    def _remove_dead(self, slot: PooledSlot, how: str) -> dict[AttemptId, bool]:
+    def _remove_dead(self, slot: PooledSlot, how: str) -> LostAttempts:
         """It is killed as well: a slot that is only out of reach must not go on without an agent."""
         logger.warning("slot %s %s", slot.name, how)
         self.slots.pop(slot.name, None)
