@@ -4,8 +4,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -125,17 +126,25 @@ class AttemptExecutor:
 
     def execute(self, assignment: Assignment) -> Assignment | None:
         """Execute an attempt to its end; returns the next one. An exception is the slot's own failure."""
-        self._bind_to_log(assignment)
-        try:
-            with tracing.span("attempt", **self._planner.log_fields, **assignment.log_fields):
-                return self._execute(assignment)
-        finally:
-            self._bind_to_log(None)
+        with self._bound(assignment):
+            runner = self.runner = self.runner or self._make_runner(assignment.trainer)
+            attempt = self._make_attempt(assignment, runner)
+            self.attempt, self._accepted = attempt, None
+            if self._state.is_closing or self._state.is_draining:
+                attempt.refuse_to_start(is_drained=self._state.is_draining)
+            try:
+                attempt.start()
+                return self._fit(attempt, runner)
+            except Exception as error:
+                attempt.abandon(slot_failed(error))
+                raise
+            finally:
+                self.attempt = None
+                self._libraries.freeze()
 
-    def _execute(self, assignment: Assignment) -> Assignment | None:
+    def _make_attempt(self, assignment: Assignment, runner: Runner) -> Attempt:
         assert self._loop is not None  # noqa: S101 - `accept` has set it
-        runner = self.runner = self.runner or self._make_runner(assignment.trainer)
-        attempt = Attempt(
+        return Attempt(
             assignment,
             self._planner.addresses,
             self._loop,
@@ -144,18 +153,16 @@ class AttemptExecutor:
             validation_starter(assignment, self._planner.package, self._planner.slot),
             Masker(self.secrets.values()),
         )
-        self.attempt, self._accepted = attempt, None
-        if self._state.is_closing or self._state.is_draining:
-            attempt.refuse_to_start(is_drained=self._state.is_draining)
+
+    @contextmanager
+    def _bound(self, assignment: Assignment) -> Iterator[None]:
+        """What this process logs is about the assignment, which has a span of its own."""
+        self._bind_to_log(assignment)
         try:
-            attempt.start()
-            return self._fit(attempt, runner)
-        except Exception as error:
-            attempt.abandon(slot_failed(error))
-            raise
+            with tracing.span("attempt", **self._planner.log_fields, **assignment.log_fields):
+                yield
         finally:
-            self.attempt = None
-            self._libraries.freeze()
+            self._bind_to_log(None)
 
     def _bind_to_log(self, assignment: Assignment | None) -> None:
         """All lines of this process are about its attempt, except for what is left of the one before.
