@@ -81,7 +81,6 @@ class _Rank:
         self._inbox = Inbox()
         self._output = CommandOutput()
         self._saves_with_others = self._world_size > 1
-        self._ended = False
         self._listener = ThreadPoolExecutor(1, "command-broadcast")
         self._listening: Future[Any] | None = None
         self._oom_counter = find_oom_counter()
@@ -114,27 +113,48 @@ class _Rank:
         self._cleanup.close()
 
     def run(self) -> None:
+        if self._rank == 0:
+            self._run_first()
+        else:
+            self._run_other()
+
+    def _run_first(self) -> None:
+        """Make the reports of the command until it has exited. The other ranks hear what comes next."""
         while True:
-            message = self._next()
-            if isinstance(message, Failed):
-                self._fail_because_of(message.error)
-            if isinstance(message, Exited):
-                self._check(message.code)
-                self._ended = True
-            if isinstance(message, CommandReport):
-                self._report_first(message)
-            elif self._rank == 0:
-                self._share(END if isinstance(message, Exited) else WAIT)
-            elif message in (Shared(REPORT), Shared(SAVE)):
-                self._report_too(saves=message == Shared(SAVE))
-            if (self._rank == 0 and self._ended) or message == Shared(END):
-                break
-        if not self._ended:
+            match self._inbox.get(KEEP_ALIVE_SECONDS if self._world_size > 1 else None):
+                case None:
+                    self._share(WAIT)
+                case CommandReport() as report:
+                    self._report_first(report)
+                case Failed(error):
+                    self._fail_because_of(error)
+                case Exited(code):
+                    self._check(code)
+                    self._share(END)
+                    return
+
+    def _run_other(self) -> None:
+        """Take part in the reports of rank 0 until its command has exited. This rank's own may do so before or after.
+
+        Only rank 0 reads what its command reports.
+        """
+        has_exited = False
+        while True:
+            match self._next():
+                case Shared(what) if what == END:
+                    break
+                case Shared(what) if what != WAIT:
+                    self._report_too(saves=what == SAVE)
+                case Failed(error):
+                    self._fail_because_of(error)
+                case Exited(code):
+                    self._check(code)
+                    has_exited = True
+        if not has_exited:
             self._check(self._process.wait())
 
     def _next(self) -> Message | None:
-        if self._rank == 0:
-            return self._inbox.get(KEEP_ALIVE_SECONDS if self._world_size > 1 else None)
+        """What rank 0 says next, or what happens to this rank's own command until then."""
         if self._listening is None:
             self._listening = self._listener.submit(broadcast_from_rank_zero, None)
             self._listening.add_done_callback(self._heard)
