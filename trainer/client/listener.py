@@ -41,5 +41,8 @@ class ServiceListener(Protocol):
     def on_lease_lost(self) -> None:
         """The service has given the trial to another holder."""
 
+    def on_log_room(self) -> None:
+        """There is room for more output in the queue of logs, or its output is no longer delivered."""
+
     def on_report_lost(self, error: Exception) -> None:
         """A report cannot be delivered."""

@@ -34,9 +34,16 @@ class LogOutbox(Outbox):
     """Delivers the output of all ranks, in order. While the service is away, it keeps what it has.
 
     Output is dropped only if the service refuses it, or has no room for it: `mark_missing` says so in the log.
+    `on_room` is called when `has_room` becomes true.
     """
 
-    def __init__(self, client: ServiceClient, trial: str, on_lease_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        client: ServiceClient,
+        trial: str,
+        on_lease_lost: Callable[[], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__("paceline-log-outbox", client, on_lease_lost)
         self._path = f"/v1/trials/{trial}/logs"
         self._chunks: deque[tuple[int, int, str]] = deque()
@@ -44,11 +51,16 @@ class LogOutbox(Outbox):
         self._put: dict[int, int] = {}
         self._delivered: dict[int, int] = {}
         self._full_since: float | None = None
+        self._on_room = on_room
 
     @property
     def has_room(self) -> bool:
         """Whether the ranks may send more. Nothing breaks if they do so without room."""
         return self._queued_text < QUEUED_TEXT or self._closed.is_set()
+
+    def close(self) -> None:
+        super().close()
+        self._on_room()
 
     def put(self, rank: int, offset: int, text: str) -> None:
         """Queue the rank's output from `offset` on, which counts bytes."""
@@ -83,8 +95,14 @@ class LogOutbox(Outbox):
         rank, offset, text = self._chunks.popleft()
         while self._chunks and self._continues(rank, offset, text):
             text += self._chunks.popleft()[2]
-        self._queued_text -= len(text)
+        self._take_from_queue(len(text))
         return self._path, {"rank": rank, "offset": offset, "text": text}
+
+    def _take_from_queue(self, size: int) -> None:
+        had_room = self.has_room
+        self._queued_text -= size
+        if self.has_room and not had_room:
+            self._on_room()
 
     def _continues(self, rank: int, offset: int, text: str) -> bool:
         next_rank, next_offset, next_text = self._chunks[0]
@@ -103,7 +121,7 @@ class LogOutbox(Outbox):
         if is_over:
             with self._changed:
                 self._chunks.clear()
-                self._queued_text = 0
+                self._take_from_queue(self._queued_text)
         return is_over
 
     def _filter_search(self, body: dict[str, Any]) -> FilterSearch:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -31,6 +30,7 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
+from trainer.slot.attempt.loop_signal import LoopSignal
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.slot.attempt.ray_failures import classify, undelivered
@@ -40,7 +40,7 @@ from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.time_limits import TimeLimits
 from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
-from trainer.slot.checkpoints.validation_queue import PENDING, StartTask, Task, Validations
+from trainer.slot.checkpoints.validation_queue import StartTask, Task, Validations
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import RankReport, WorkerEnded, WorkerStarted
@@ -48,8 +48,6 @@ from trainer.worker.messages import RankReport, WorkerEnded, WorkerStarted
 logger = logging.getLogger("paceline")
 
 NO_SECRETS = Masker(())
-
-ROOM_CHECK_SECONDS = 0.05
 
 OTHER_RANKS_SECONDS = 0.5
 """How long the other ranks have to report what happened to them after one rank has failed."""
@@ -85,8 +83,9 @@ class Attempt:
         self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
         self._start_validation = start_validation
-        release, note = self.delivery.reports.release, self._note_not_validated
-        self.validations = Validations(assignment.trainer.validation, self._validate, release, note)
+        self.validations = Validations(
+            assignment.trainer.validation, self._validate, self._validation_ended, self._note_not_validated
+        )
         self.barrier = ReportBarrier(self._deliver, runner.wake, self.validations.is_asked)
         self.all_gather = AllGather()
         self._deciding_sequence: int | None = None
@@ -94,6 +93,7 @@ class Attempt:
         kill = partial(self.end_now, Killed())
         self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, kill)
         self._loop = loop
+        self._changes = LoopSignal(loop)
         self._runner = runner
         self._clock = AttemptClock()
         self.has_reported = False
@@ -171,18 +171,18 @@ class Attempt:
 
     async def room_for_logs(self) -> None:
         """Wait until the ranks may send more output."""
-        while not self.delivery.logs.has_room:  # noqa: ASYNC110 - a thread makes the room
-            await asyncio.sleep(ROOM_CHECK_SECONDS)
+        await self._changes.wait_until(lambda: self.delivery.logs.has_room)
 
     async def validated(self, seconds: float | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """What validations have found, as `Validations.found`, once none is pending, or after so many seconds."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while True:
-            found = self.validations.found()
-            is_over = deadline is not None and time.monotonic() >= deadline
-            if is_over or self.state.is_ending_now or PENDING not in (status for status, _ in found.values()):
-                return found
-            await asyncio.sleep(ROOM_CHECK_SECONDS)
+        await self._changes.wait_until(
+            lambda: self.state.is_ending_now or not self.validations.is_any_pending(), seconds
+        )
+        return self.validations.found()
+
+    def _validation_ended(self, sequence: int, metrics: Mapping[str, Any]) -> None:
+        self.delivery.reports.release(sequence, metrics)
+        self._changes.notify()
 
     def _validate(self, uri: str, fn_kwargs: Mapping[str, Any]) -> Task:
         """Its output follows that of the workers' ranks, as that of one more."""
@@ -260,6 +260,9 @@ class Attempt:
     def on_progress_known(self, progress: dict[str, Any]) -> None:
         self.system_samples.confirm(progress.get("system_metrics", ()))
 
+    def on_log_room(self) -> None:
+        self._changes.notify()
+
     def on_lease_lost(self) -> None:
         self.end_now(LeaseLost())
 
@@ -297,6 +300,7 @@ class Attempt:
             if not isinstance(to, Killed):  # another attempt validates
                 self.delivery.reports.drop_held()
             self.validations.cancel()
+            self._changes.notify()
             self._leave()
 
     def _leave(self) -> None:
@@ -386,4 +390,5 @@ class Attempt:
         self.delivery.close()
         self.validations.cancel()
         self._time_limits.cancel_all()
+        self._changes.notify()
         self._loop.call_soon_threadsafe(self.all_gather.close)

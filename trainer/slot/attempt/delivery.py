@@ -41,7 +41,7 @@ class Delivery:
 
         self.client = client()
         self.reports = ReportOutbox(client(), assignment.trial, listener)
-        self.logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost)
+        self.logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost, listener.on_log_room)
         self._heartbeat = HeartbeatThread(client(), assignment.trial, assignment.lease_seconds, listener, progress)
 
     def start(self) -> None:

@@ -125,6 +125,10 @@ class Validations:
                 if sequence in self._saved
             }
 
+    def is_any_pending(self) -> bool:
+        """Whether one of those in `found` has not ended."""
+        return any(status == PENDING for status, _ in self.found().values())
+
     # How they end.
 
     def training_is_over(self) -> None:

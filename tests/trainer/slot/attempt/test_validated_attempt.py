@@ -211,3 +211,21 @@ def test_a_report_that_comes_after_the_training_is_not_held_for_good() -> None:
     until(lambda: validations._thread is None, "the thread has ended")
     assert validations.hold(1)
     assert ended.get(timeout=SECONDS) == 1
+
+
+def test_a_wait_for_validations_is_over_when_none_is_pending_or_the_workers_are_ended(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        await one.report_for_validation(0)
+        waiting = asyncio.create_task(one.attempt.validated(None))
+        validation = await one.validation(0)
+        assert not waiting.done()
+        validation.end(accuracy=1)
+        assert [status for status, _ in (await waiting).values()] == ["VALIDATED"]
+        await one.report_for_validation(1)
+        waiting = asyncio.create_task(one.attempt.validated(None))
+        await one.validation(1)
+        assert not waiting.done()
+        one.attempt.end_now(Killed())
+        await waiting
+
+    scenario(tmp_path, run)
