@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from trainer.client.attempt_messages import Progress
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
 from trainer.client.http import ServiceClient, backoff_delays, post_with_samples, with_alternatives
 from trainer.client.listener import ServiceListener
@@ -28,8 +29,8 @@ ORDER_POLL_SECONDS = 1.0
 class HeartbeatThread(threading.Thread):
     """Makes one call after the other; the service holds each until it has an order or the next call is due.
 
-    `progress()` returns the fields of `trainer.wire.Heartbeat` that describe the attempt. `listener` gets no order, and
-    no loss of the lease, after `close()`, which does not wait for the open call: that ends when the attempt ends.
+    `progress()` returns what to tell of the attempt. `listener` gets no order, and no loss of the lease, after
+    `close()`, which does not wait for the open call: that ends when the attempt ends.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class HeartbeatThread(threading.Thread):
         trial: str,
         lease_seconds: float,
         listener: ServiceListener,
-        progress: Callable[[], dict[str, Any]] = dict,
+        progress: Callable[[], Progress] = Progress,
     ) -> None:
         super().__init__(name="paceline-heartbeat", daemon=True)
         self._client = client
@@ -70,9 +71,8 @@ class HeartbeatThread(threading.Thread):
     def close(self) -> None:
         self._closed.set()
 
-    def _body(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """Without the fields that say nothing: a service of an earlier version would refuse them."""
-        return {"wait_seconds": self._interval, **progress, **with_alternatives(self._client)}
+    def _body(self, progress: Progress) -> dict[str, Any]:
+        return {"wait_seconds": self._interval, **progress.to_json(), **with_alternatives(self._client)}
 
     def _beat(self) -> float:
         """Make one call; returns the seconds from its start to the next one. Raises ServiceUnreachable."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+from trainer.client.attempt_messages import Progress
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class ServiceListener(Protocol):
     def on_order(self, decision: str, reason: str | None) -> None:
         """The service wants the attempt to end: `stop` or `kill`."""
 
-    def on_progress_known(self, progress: dict[str, Any]) -> None:
+    def on_progress_known(self, progress: Progress) -> None:
         """The service has taken what a heartbeat tells."""
 
     def on_lease_lost(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.timeouts import wait_until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from tests.trainer.service_listener import listener
+from trainer.client.attempt_messages import Progress
 from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
 from trainer.client.listener import ServiceListener
@@ -58,12 +59,12 @@ def test_an_order_answers_a_waiting_heartbeat_and_so_does_the_next_one(service: 
 
 def test_what_a_heartbeat_tells_is_confirmed_once_the_service_has_taken_it(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
-    told: queue.Queue[dict[str, Any]] = queue.Queue()
-    confirmed: queue.Queue[dict[str, Any]] = queue.Queue()
+    told: queue.Queue[Progress] = queue.Queue()
+    confirmed: queue.Queue[Progress] = queue.Queue()
 
-    def progress() -> dict[str, Any]:
-        told.put(fields := {"running_seconds": float(told.qsize())})
-        return fields
+    def progress() -> Progress:
+        told.put(progress := Progress(running_seconds=float(told.qsize())))
+        return progress
 
     service.away = True
     calls = ServiceClient(service.url, f"lease-{trial}")

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
+from trainer.client.attempt_messages import FinishBody, Progress
 from trainer.client.listener import ReportAnswered
 from trainer.client.outbox import SavedCheckpoint
 from trainer.decisions import KILL, STOP
@@ -150,14 +151,14 @@ class Attempt:
         self._sizes.add(report.sequence, report.rank, report.files)
         return await self.barrier.report(report)
 
-    def _progress(self) -> dict[str, Any]:
-        """What a heartbeat tells: fields of `trainer.wire.Heartbeat`. Called from its thread."""
-        world_size, samples = self.delivery.reports.world_size, self.system_samples.due()
-        more: dict[str, Any] = {} if world_size is None else {"world_size": world_size}
-        more |= {"system_metrics": samples} if samples else {}
-        if (seconds := self._clock.running_seconds) is not None:
-            more["running_seconds"] = seconds
-        return {"phases": self._clock.phases(self.ranks), **more}
+    def _progress(self) -> Progress:
+        """Called from the heartbeat's thread."""
+        return Progress(
+            phases=self._clock.phases(self.ranks),
+            running_seconds=self._clock.running_seconds,
+            world_size=self.delivery.reports.world_size,
+            system_metrics=self.system_samples.due(),
+        )
 
     def system_sampled(
         self, rank: int, node: int | None, load: Mapping[str, float], gpus: Sequence[Mapping[str, Any]]
@@ -257,8 +258,8 @@ class Attempt:
         else:
             self.stop(reason)
 
-    def on_progress_known(self, progress: dict[str, Any]) -> None:
-        self.system_samples.confirm(progress.get("system_metrics", ()))
+    def on_progress_known(self, progress: Progress) -> None:
+        self.system_samples.confirm(progress.system_metrics)
 
     def on_log_room(self) -> None:
         self._changes.notify()
@@ -353,12 +354,14 @@ class Attempt:
     def finish(self, outcome: AttemptOutcome, *, wants_next: bool) -> Assignment | None:
         """Send the outcome; returns the next assignment, if the service gave one."""
         is_given_back = isinstance(self.state.current, Preempted | Abandoned)
-        body = {
-            **self._masker.mask_json(outcome.to_json()),
-            "phases": self._clock.phases(self.ranks),
-            **({"system_metrics": samples} if (samples := self.system_samples.all()) else {}),
-            "next": wants_next,
-        }
+        masked = self._masker.mask_json(outcome.to_json())
+        body = FinishBody(
+            outcome=masked["outcome"],
+            error=masked.get("error"),
+            phases=self._clock.phases(self.ranks),
+            system_metrics=self.system_samples.all(),
+            next=wants_next,
+        )
         following = self.delivery.finish(body, GIVE_BACK_SECONDS if is_given_back else None)
         return Assignment.from_json(following) if following is not None else None
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from trainer.client.addresses import ServiceAddresses
+from trainer.client.attempt_messages import FinishBody, Progress
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
 from trainer.client.finish import post_finish
 from trainer.client.heartbeat import HeartbeatThread
@@ -31,7 +32,7 @@ class Delivery:
         assignment: Assignment,
         addresses: ServiceAddresses,
         listener: ServiceListener,
-        progress: Callable[[], dict[str, Any]],
+        progress: Callable[[], Progress],
     ) -> None:
         self._run = assignment.run_name
         self._trial = assignment.trial
@@ -60,7 +61,7 @@ class Delivery:
         self.reports.close()
         self.logs.close()
 
-    def finish(self, body: dict[str, Any], seconds: float | None) -> dict[str, Any] | None:
+    def finish(self, body: FinishBody, seconds: float | None) -> dict[str, Any] | None:
         """Send the outcome, for at most `seconds`; returns the next assignment, if the service gave one."""
         given_up = threading.Event()
         if seconds is not None:
@@ -68,7 +69,7 @@ class Delivery:
         finish = partial(post_finish, self.client, self._trial, cancelled=given_up)
         with log_context.request():
             try:
-                answer = post_with_samples(finish, body)
+                answer = post_with_samples(finish, body.to_json())
             except (LeaseLost, CallRefused, ServiceUnreachable) as error:
                 logger.warning("the outcome of %s could not be delivered: %s", self._run, error)
                 return None
