@@ -111,6 +111,21 @@ class WorkerGroup:
         """Those of the smallest group that may start."""
         return self.selectors[: self.min_workers]
 
+    def in_words(self, amounts: str) -> str:
+        """For a sentence, such as "2 to 4 workers x 1 CPU on nodes with zone=a"; `amounts` is what each worker has."""
+        least, most = self.min_workers, self.max_workers
+        count = f"{least} to {most}" if most > least else f"{least}"
+        return f"{count} worker{'s' * (most > 1)} x {amounts}{self._labels_in_words()}"
+
+    def _labels_in_words(self) -> str:
+        """Which nodes the workers need, such as " on nodes with zone=a"; empty for any."""
+        texts = Counter(map(selector_text, self.selectors))
+        if len(texts) == 1:
+            (text,) = texts
+            return f" on nodes with {text}" if text else ""
+        counts = [f"{count} on {f'nodes with {text}' if text else 'any node'}" for text, count in texts.items()]
+        return f", of these {', '.join(counts)}"
+
     def size_on(self, nodes: Iterable[Room]) -> int:
         """How many of its workers fit beside a validation, at most its largest size."""
         if self.validation is None:
@@ -161,20 +176,7 @@ def bundles_of(scaling: Mapping[str, Any]) -> list[Bundle]:
 def describe_workers(scaling: Mapping[str, Any]) -> str:
     """The worker group for an error message, such as "2 workers x 1 CPU, 1 GPU on nodes with zone=a"."""
     group = WorkerGroup.of(scaling)
-    least, most = group.min_workers, group.max_workers
-    amounts = ", ".join(f"{amount:g} {name}" for name, amount in group.worker.items()) or "no resources"
-    count = f"{least} to {most}" if most > least else f"{least}"
-    return f"{count} worker{'s' * (most > 1)} x {amounts}{describe_labels(group)}"
-
-
-def describe_labels(group: WorkerGroup) -> str:
-    """For a sentence: which nodes the workers need, such as " on nodes with zone=a"; empty for any."""
-    texts = Counter(map(selector_text, group.selectors))
-    if len(texts) == 1:
-        (text,) = texts
-        return f" on nodes with {text}" if text else ""
-    counts = [f"{count} on {f'nodes with {text}' if text else 'any node'}" for text, count in texts.items()]
-    return f", of these {', '.join(counts)}"
+    return group.in_words(", ".join(f"{amount:g} {name}" for name, amount in group.worker.items()) or "no resources")
 
 
 def _rest_after(bundle: Bundle, nodes: Sequence[Room]) -> Iterator[list[Room]]:

@@ -6,7 +6,7 @@ With it has to fit what a validation of its checkpoints reserves.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trainer.wire import Bundle, Node, Room, WorkerGroup, describe_labels, selector_text, selects
+from trainer.wire import Bundle, Node, Room, WorkerGroup, selector_text, selects
 
 Resources = Mapping[str, float]
 
@@ -53,9 +53,7 @@ def kept_for_another(group: WorkerGroup, experiment: str) -> str:
 
 
 def _need(group: WorkerGroup) -> str:
-    least, most = group.min_workers, group.max_workers
-    count = f"{least} to {most}" if most > least else f"{least}"
-    workers = f"{count} worker{'s' * (most > 1)} x {_amounts(group.worker)}{describe_labels(group)}"
+    workers = group.in_words(_amounts(group.worker))
     if group.validation is None:
         return workers
     labels = selector_text(group.validation.selector)

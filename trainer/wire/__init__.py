@@ -9,7 +9,7 @@ from trainer.command_template import Placeholder, placeholders
 from trainer.node_labels import selector_text, selects
 from trainer.package_files import REQUIREMENTS_FILE, is_in_package, requirements_in
 from trainer.reservation import Reservation, reserve
-from trainer.resources import Bundle, Room, WorkerGroup, describe_labels
+from trainer.resources import Bundle, Room, WorkerGroup
 from trainer.storable_values import is_storable_text, storable_float, storable_text
 from trainer.wire.agent import (
     Claim,
@@ -123,7 +123,6 @@ __all__ = [
     "Validation",
     "WorkerGroup",
     "WorkerRange",
-    "describe_labels",
     "is_in_package",
     "is_storable_text",
     "placeholders",
