@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.decisions import CONTINUE, STOP
@@ -29,6 +29,26 @@ class PendingReport:
     is_delivered: bool = False
 
 
+@dataclass(frozen=True)
+class Leaving:
+    """At which report the ranks leave: at the one with the sequence `at`, or `when_saved` at one that saves before.
+
+    By default they do not leave.
+    """
+
+    at: int | None = None
+    when_saved: bool = False
+
+    @property
+    def is_now(self) -> bool:
+        """Whether they leave at every report."""
+        return self.at == 0
+
+    def is_due(self, pending: PendingReport) -> bool:
+        is_last = self.at is not None and pending.sequence >= self.at
+        return is_last or (self.when_saved and pending.checkpoint is not None)
+
+
 class ReportBarrier:
     """Belongs to one event loop; every method is called there.
 
@@ -52,12 +72,10 @@ class ReportBarrier:
         self._wait_seconds = wait_seconds
         self._pending: dict[int, PendingReport] = {}
         self._service_is_silent = False
-        self._is_leaving = False
-        self._leaves_when_saved = False
-        self._leaves_at: int | None = None
+        self._leaving = Leaving()
+        self._left_at: int | None = None
         self.undecided: set[int] = set()
         self.made: dict[int, int] = {}
-        self._left_at: int | None = None
 
     async def report(self, report: RankReport) -> str:
         """One rank's report; returns the answer that all ranks get for it."""
@@ -88,13 +106,13 @@ class ReportBarrier:
 
     def leave(self) -> None:
         """Answer stop to every unanswered report, and to all that follow."""
-        self._is_leaving = True
+        self._leaving = replace(self._leaving, at=0)
         for sequence in sorted(self._pending):
             self._resolve(self._pending[sequence], STOP)
 
     def leave_when_saved(self) -> None:
         """Leave at the first report that has saved a checkpoint, so that nothing has to be trained again."""
-        self._leaves_when_saved = True
+        self._leaving = replace(self._leaving, when_saved=True)
 
     async def leave_soon_after(self, event: Awaitable[object]) -> None:
         try:
@@ -110,22 +128,20 @@ class ReportBarrier:
         if any(pending.checkpoint is not None and not pending.answer.done() for pending in self._pending.values()):
             self.leave()
         self.leave_when_saved()
-        if self._leaves_at is None:
-            self._leaves_at = self.made.get(0, 0) + 1
+        if self._leaving.at is None:
+            self._leaving = replace(self._leaving, at=self.made.get(0, 0) + 1)
 
     def saved(self, sequence: int) -> None:
         """All ranks have saved the checkpoint of this report. It may come long after the report."""
         is_late = sequence not in self._pending or self._pending[sequence].checkpoint is None
-        if self._leaves_when_saved and is_late:
+        if self._leaving.when_saved and is_late:
             self.leave()
 
     def _send(self, pending: PendingReport) -> None:
         pending.is_delivered = True
-        is_last = self._leaves_at is not None and pending.sequence >= self._leaves_at
-        has_saved = self._leaves_when_saved and pending.checkpoint is not None
-        self._is_leaving = self._is_leaving or is_last or has_saved
-        if self._is_leaving:
+        if self._leaving.is_due(pending):
             # The order to leave came before this report. The report still counts; the function leaves with it.
+            self._leaving = replace(self._leaving, at=0)
             self._resolve(pending, STOP)
         if self._left_at is None or pending.sequence <= self._left_at:
             self._deliver(pending.sequence, pending.metrics or {}, pending.checkpoint)
@@ -141,6 +157,6 @@ class ReportBarrier:
     def _resolve(self, pending: PendingReport, decision: str) -> None:
         if pending.answer.done():
             return
-        pending.answer.set_result(STOP if self._is_leaving else decision)
-        if self._is_leaving and self._left_at is None:
+        pending.answer.set_result(STOP if self._leaving.is_now else decision)
+        if self._leaving.is_now and self._left_at is None:
             self._left_at = pending.sequence
