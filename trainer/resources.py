@@ -108,7 +108,7 @@ class WorkerGroup:
         return [Bundle(self.worker, self._selector_of(index)) for index in range(size)]
 
     def smallest_selectors(self) -> Sequence[Selector]:
-        """Those of the smallest group that may start."""
+        """The selectors of the smallest group that may start."""
         return self.selectors[: self.min_workers]
 
     def in_words(self, amounts: str) -> str:
@@ -141,7 +141,7 @@ class WorkerGroup:
         return self._placed(counts)
 
     def _placed(self, nodes: Sequence[tuple[int, Labels]]) -> int:
-        """Of nodes with room for so many workers."""
+        """How many workers are placed on nodes that each have room for so many."""
         if len(self.selectors) > 1:
             return count_placed(self.selectors, nodes)
         (selector,) = self.selectors

@@ -52,7 +52,7 @@ def json_metrics(
 
 
 def metrics_for_ray(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Those that Ray Train can write to its snapshots: it fails at a NumPy scalar or a tensor, but not at NaN.
+    """The metrics as Ray Train can write them to its snapshots: it fails at a NumPy scalar or a tensor, but not at NaN.
 
     With its controller the whole attempt would fail.
     """
@@ -131,5 +131,5 @@ def _item(value: Any) -> Any:
 
 
 def _element_count(value: Any) -> Any:
-    """Of an array or a tensor. Torch's `size` is a method, and its count is `numel()`. A NumPy scalar has one."""
+    """The number of elements of an array or a tensor. A NumPy scalar has one; torch's `size` is a method."""
     return value.numel() if hasattr(value, "numel") else getattr(value, "size", 1)

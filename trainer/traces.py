@@ -55,7 +55,7 @@ class Tracing:
         self.use(provider)
 
     def set_up_on_node(self, role: str, variables: Mapping[str, str]) -> None:
-        """With these variables OTEL_*. A node that lacks what it needs goes on without spans of its own."""
+        """As `set_up`, with these variables OTEL_*. A node without the libraries goes on without spans of its own."""
         os.environ.update(variables)
         try:
             self.set_up(role)
@@ -127,7 +127,7 @@ class Tracing:
 
     @property
     def traceparent(self) -> str | None:
-        """Of the present span, which may be another process's."""
+        """The header for the present span, which may be another process's."""
         if self._tracer is not None:
             from opentelemetry import trace  # noqa: PLC0415 - optional
 

@@ -43,7 +43,7 @@ IDLE_WAIT_SECONDS = 2.0
 """How long a claim waits at the service."""
 
 BUSY_WAIT_SECONDS = 1.0
-"""The same while slots are busy: when one becomes idle, the next claim offers its resources."""
+"""How long it waits while slots are busy: when one becomes idle, the next claim offers its resources."""
 
 LAST_CLAIM_SECONDS = IDLE_WAIT_SECONDS + 1.0
 """When the agent ends: the time to wait for the answer to a pending claim."""

@@ -131,7 +131,7 @@ class Raylet:
 
 
 def raylets() -> dict[str, Raylet]:
-    """Those of the living nodes, by node id."""
+    """The raylets of the living nodes, by node id."""
     return {
         node["NodeID"]: Raylet(
             f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}", node["Resources"].get("memory", 0.0)

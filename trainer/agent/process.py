@@ -55,7 +55,7 @@ def main(service_url: str, name: str, ray_address: str) -> int:
 
 
 def _exit_with_parent() -> None:
-    """Without cleanup: the slots go on without an agent, and the next one adopts them."""
+    """End without cleanup: the slots go on without an agent, and the next one adopts them."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)

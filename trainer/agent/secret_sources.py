@@ -12,7 +12,7 @@ NEVER_GIVEN = ("PACELINE_*", "RAY_AUTH_*")
 """Variables that no trial gets, whatever the settings say: the agent's own access to the service and to its cluster."""
 
 MAX_BYTES = 64_000
-"""Of one secret: an environment variable of a process may have little more."""
+"""The limit of one secret: an environment variable of a process may have little more."""
 
 NO_SECRETS: Mapping[str, str] = {}
 
@@ -69,7 +69,7 @@ class SecretSources:
         return value
 
     def _from_file(self, name: str, path: str) -> str:
-        """Without the line break at the file's end, which editors add."""
+        """The file's text without the line break at its end, which editors add."""
         file = Path(os.path.realpath(path))
         allowed = [Path(os.path.realpath(one)) for one in self.files]
         if not any(file == one or file.is_relative_to(one) for one in allowed) or file.is_relative_to("/proc"):

@@ -99,7 +99,7 @@ class PooledSlot:
 
     @property
     def may_await_resources(self) -> bool:
-        """It has work. Only Ray knows whether its placement group has been created already."""
+        """Whether it has work. Only Ray knows whether its placement group has been created already."""
         return self.scaling is not None and not self.is_idle and not self.is_closing
 
     @property
@@ -218,7 +218,7 @@ class SlotPool:
         slot.lost_count = status.lost_count
 
     def _remove_dead(self, slot: PooledSlot, how: str) -> LostAttempts:
-        """It is killed as well: a slot that is only out of reach must not go on without an agent."""
+        """The slot is killed as well: one that is only out of reach must not go on without an agent."""
         logger.warning("slot %s %s", slot.name, how)
         self.slots.pop(slot.name, None)
         self._has_losses = True

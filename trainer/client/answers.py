@@ -75,8 +75,8 @@ PROMISES = {
     "logs": NOTHING,
     "finish": Promise(FINISHED),
 }
-"""By the last part of the call's path. The bodies are those of `trainer.wire`, in which later versions may have more
-fields; it needs pydantic, which a node may not have."""
+"""What each call is answered with, by the last part of its path. The bodies are those of `trainer.wire`, in which later
+versions may have more fields; it needs pydantic, which a node may not have."""
 
 
 def promised(answer: requests.Response, promise: Promise) -> dict[str, Any] | None:
@@ -105,7 +105,7 @@ def package_content(answer: requests.Response, package_id: str) -> bytes:
 
 
 def error_of(answer: requests.Response) -> Exception:
-    """Of an answer that is no success."""
+    """The error that an answer means which is no success."""
     status, problem = answer.status_code, json_object(answer) or {}
     given = problem.get("type")
     if not isinstance(given, str) or not given.startswith(PROBLEM_TYPES):

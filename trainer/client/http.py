@@ -50,7 +50,7 @@ FAILURE_DELAYS = (0.5, 1.0, 2.0, 4.0)
 """Between the tries of a call at which the service fails. After the last try the call counts as refused."""
 
 PACKAGE_DOWNLOADS = 5
-"""So often a package is downloaded if other bytes come each time."""
+"""How often a package is downloaded if other bytes come each time."""
 
 WARNING_SECONDS = 60.0
 """Between two warnings that calls get no answer of the service's own."""

@@ -250,7 +250,7 @@ class ReportOutbox(Outbox):
         return True
 
     def _drop_all(self) -> None:
-        """With a later checkpoint, the next attempt would begin after the lost reports, and not repeat them."""
+        """Send nothing more: after a later checkpoint, the next attempt would not repeat the lost reports."""
         with self._changed:
             self._has_lost_reports = True
             self._reports.clear()

@@ -108,7 +108,7 @@ def remove_groups_of(actor: Any) -> None:
 
 
 def _placement_groups() -> list[Any]:
-    """Those that are not removed."""
+    """The placement groups that are not removed."""
     accessor = ray_state.state._connect_and_get_accessor()  # noqa: SLF001 - the public table leaves out the creator
     data = gcs_pb2.PlacementGroupTableData
     groups = (data.FromString(group) for group in accessor.get_placement_group_table())

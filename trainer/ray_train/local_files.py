@@ -103,7 +103,7 @@ def _bad_link(root: str, link: str | None, why: str) -> BadLink:
 
 
 def _with_parents(folder: str) -> frozenset[Identity]:
-    """Those of the folder and of all in which it is."""
+    """The identities of the folder and of all folders that it is in."""
     real = Path(os.path.realpath(folder))
     return frozenset(_identity(one.stat()) for one in (real, *real.parents))
 

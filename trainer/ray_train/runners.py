@@ -106,7 +106,7 @@ class Runner(Protocol):
         """A worker of the running attempt has started."""
 
     def actors(self) -> dict[int, Any]:
-        """Those of the running attempt's ranks that the runner knows by itself. From any thread."""
+        """The actors of the running attempt's ranks that the runner knows by itself. From any thread."""
 
     @property
     def placement_group(self) -> str | None:

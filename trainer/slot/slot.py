@@ -214,7 +214,7 @@ class Slot(WorkerMessageHandlers):
         return "drained" if self._state.is_draining else "no work, no agent"
 
     def _end(self) -> None:
-        """Not by `ray.kill`, which has no effect after a restart of Ray's head."""
+        """End the process by `os._exit`: after a restart of Ray's head, `ray.kill` has no effect."""
         arguments = (LAST_REMOVAL_SECONDS,)
         cleanup = threading.Thread(target=self._clean_up, args=arguments, name="paceline-clean-up", daemon=True)
         cleanup.start()

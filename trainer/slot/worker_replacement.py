@@ -94,7 +94,7 @@ class WorkerReuse:
         return outcome
 
     def _learn_from_late_end(self, outcome: AttemptOutcome, attempt: Attempt) -> AttemptOutcome:
-        """Of a trial that has reported in used workers. Returns the outcome, with advice if they may be to blame.
+        """A trial has reported in used workers. Returns the outcome, with advice if they may be to blame.
 
         An exception that the user's package has raised itself, as for a missing key, rarely comes from them, nor does a
         report that the service refuses. They have no advice, which would mislead, but count like others.

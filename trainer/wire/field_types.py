@@ -60,7 +60,7 @@ def _condition(text: str) -> str:
 
 
 def in_words(message: str) -> WrapValidator:
-    """Of an annotated type: one message instead of pydantic's, which show a pattern, or each member of a union."""
+    """Gives an annotated type one message instead of pydantic's, which show a pattern, or each member of a union."""
 
     def validate(given: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:

@@ -6,7 +6,7 @@ import string
 from typing import Any
 
 MAX_BYTES = 240
-"""Of each part between slashes. File systems take 255, and Paceline may add the number of the report."""
+"""The limit of each part between slashes. File systems take 255, and Paceline may add the number of the report."""
 
 LITERAL_IN_URI = frozenset(string.ascii_letters + string.digits + "-._~!$&'()*+,;=:@/")
 """Other characters have a meaning in a URI, or none: the checkpoint would be saved where no attempt finds it again."""

@@ -9,7 +9,7 @@ from pyarrow.fs import FileSystem
 logger = logging.getLogger("paceline")
 
 PATTERN = "*tfevents*"
-"""By which TensorBoard itself finds them."""
+"""The pattern by which TensorBoard itself finds them."""
 
 
 def keep_event_files(directory: Path, uri: str) -> None:

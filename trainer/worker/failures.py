@@ -133,7 +133,7 @@ def not_read(path: str, error: OSError) -> NotRead:
 
 
 def _with_advice(message: str, advice: str) -> str:
-    """With the advice on the storage, unless another one follows: that of `open_file_advice`."""
+    """The message with the advice on the storage, unless that of `open_file_advice` follows."""
     return message if open_file_advice(message, is_own=True) is not None else f"{message}; {advice}"
 
 
@@ -247,7 +247,7 @@ def headline(error: BaseException) -> str:
 
 
 def _headline_of_data_task(error: BaseException) -> str | None:
-    """That of the error in a task of Ray Data, and where it was raised."""
+    """The headline of the error in a task of Ray Data, and where it was raised."""
     frames = _frames_of_data_task(error)
     if not frames or not (raised := frames[-1][2]):
         return None
@@ -294,7 +294,7 @@ def _names(text: str, path: str) -> bool:
 
 
 def _local_path(uri: str) -> str:
-    """That of a `file:` URI; any other is returned as it is."""
+    """The path of a `file:` URI; any other URI is returned as it is."""
     return unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
 
 

@@ -29,7 +29,7 @@ def log_function_stack(why: str) -> None:
 
 
 def _user_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """Those below the import or the call of the user's function, without the frames of Paceline."""
+    """The frames below the import or the call of the user's function, without the frames of Paceline."""
     ours = os.path.dirname(os.path.dirname(log_function_stack.__code__.co_filename)) + os.sep  # noqa: PTH120
 
     def calls_user(frame: traceback.FrameSummary) -> bool:

@@ -93,7 +93,7 @@ def _folders(folder: Path) -> Iterator[str]:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """With the links, those to folders, too."""
+    """The files and links, those to folders, too."""
     for path, folders, files in os.walk(folder):
         relative = Path(path).relative_to(folder)
         if CACHE not in relative.parts:

@@ -250,7 +250,7 @@ class RankSession:
         return WorkerEnded()
 
     def _failure_of(self, error: BaseException) -> Failure:
-        """Also writes its traceback to the trial's log, where the output of a command stands already."""
+        """What the error means. Writes its traceback to the trial's log, which has the output of a command already."""
         failure = describe(
             error,
             rank=self.rank,
@@ -270,7 +270,7 @@ class RankSession:
         return self._masked(failure)
 
     def _with_output(self, failure: Failure, output: str) -> Failure:
-        """With the last lines of a command's output for a traceback. Secrets are masked before one could be cut."""
+        """The failure with the last lines of a command's output as its traceback; secrets are masked before the cut."""
         lines = last_lines(self._masker.mask(storable_text(output)))
         return replace(failure, traceback=f"{lines}\n\n{failure.message}".lstrip())
 

@@ -23,7 +23,7 @@ from trainer.worker.namesakes import NOT_REPLACED, unload_namesakes
 from trainer.worker.package_files import restore, write_listing
 
 FOLDER_PREFIX = "paceline-slot."
-"""Of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
+"""The prefix of a package's folder in a node's temporary directory. The rest of its name is the slot's."""
 
 NO_SHUTDOWN = (
     "a training function must not call ray.shutdown(): it runs in a worker process of Ray, which would be cut off from "
@@ -91,7 +91,7 @@ def remove_unused_packages(parent: Path) -> None:
 
 
 def _files_in(content: bytes, filename: str) -> dict[str, bytes]:
-    """By their paths."""
+    """The contents of the package's files, by their paths."""
     if filename.endswith(".py"):
         return {Path(filename).name: content}
     with zipfile.ZipFile(BytesIO(content)) as archive:

@@ -52,7 +52,7 @@ def user_traceback(error: BaseException) -> str:
 
 
 def plain_traceback(error: BaseException) -> str:
-    """Without its causes, and without a look at the exception itself."""
+    """The traceback without its causes, and without a look at the exception itself."""
     frames = traceback.StackSummary.from_list(list(_user_frames(traceback.extract_tb(error.__traceback__))))
     return "".join(["Traceback (most recent call last):\n", *frames.format(), f"{type(error).__name__}\n"])
 

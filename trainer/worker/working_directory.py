@@ -88,7 +88,7 @@ def _arrivals(directory: Path) -> Path:
 
 
 def _fill(directory: Path, package: Path) -> None:
-    """With the package's own files: beside them may be what another trial has written."""
+    """Fill it with the package's own files: beside these may be what another trial has written."""
     own = read_listing(package)
     for folder, folders, names in os.walk(package):
         relative = Path(folder).relative_to(package)

@@ -46,7 +46,7 @@ class IdleWorkers:
         return JobWorkers(frozenset(w.pid for w in own), frozenset(w.pid for w in own if _is_unused(w)))
 
     def start_one(self) -> None:
-        """Without waiting for it. Ray may start none, for example while too many are starting."""
+        """Ask for one without waiting for it. Ray may start none, for example while too many are starting."""
         request = PrestartWorkersRequest(
             language=PYTHON, job_id=bytes.fromhex(self._job), keep_alive_duration_secs=KEEP_SECONDS, num_workers=1
         )

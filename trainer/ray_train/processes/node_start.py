@@ -12,7 +12,7 @@ from ray._private import services
 from trainer.ray_train.processes import setup_worker
 
 NODES_OWN = ("PACELINE_STACK", "PACELINE_OOM_COUNTER")
-"""Those of Paceline's variables that concern the processes of a node: by the first one, `up` finds all of its own."""
+"""Paceline's variables that concern the processes of a node: by the first one, `up` finds all of its own."""
 
 
 def change(parameters: Any, _is_head: bool) -> None:

@@ -56,7 +56,7 @@ class Ranks:
         return len(self.started) == self.world_size
 
     def by_node(self, nodes: Iterable[str]) -> dict[str, list[int]]:
-        """Those that have started on these nodes."""
+        """The ranks that have started on these nodes."""
         started = sorted(self.started.items())
         return {node: [rank for rank, one in started if one.node == node] for node in nodes}
 
@@ -71,7 +71,7 @@ class Ranks:
 
     @property
     def failures(self) -> dict[int, Failure]:
-        """Those of the ranks, the first one first. Of a rank that has failed in the background, that failure."""
+        """The failures of the ranks, the first one first; of a rank that has failed in the background, that failure."""
         return dict(self._failures)
 
     @property
@@ -81,7 +81,7 @@ class Ranks:
         return sum(sizes) if sizes else None
 
     def add_background_failure(self, rank: int, failure: Failure) -> None:
-        """Of an upload of the rank, whose function may still train. Its end says less."""
+        """An upload of the rank has failed, whose function may still train. The function's end says less."""
         self._failures.setdefault(rank, failure)
 
     @property
@@ -95,7 +95,7 @@ class Ranks:
         return sorted(self.started.keys() - self.ended.keys())
 
     def gpus_beside(self, rank: int) -> set[str]:
-        """Those that the workers on this rank's node may use."""
+        """The GPUs that the workers on this rank's node may use."""
         node = self.started[rank].node
         return {gpu for started in self.started.values() if started.node == node for gpu in started.gpus}
 

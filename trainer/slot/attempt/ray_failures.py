@@ -38,7 +38,7 @@ from trainer.worker.user_frames import user_traceback
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 100_000
 MAX_RANK_TRACEBACKS = 400_000
-"""Of all ranks' tracebacks together."""
+"""The longest text of all ranks' tracebacks together."""
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 """The escape sequences by which Ray colours its errors."""
@@ -134,7 +134,7 @@ def _not_connected(error: BaseException, links: list[BaseException]) -> Failure 
 
 
 def _files_of(link: BaseException) -> str:
-    """Those that the exception has passed."""
+    """The source files that the exception has passed."""
     return " ".join(frame.filename for frame in traceback.extract_tb(link.__traceback__))
 
 

@@ -11,7 +11,7 @@ SEND_SECONDS = 60.0
 """How long a sample waits for others: the service stores those of one call together."""
 
 ENOUGH = 100
-"""So many samples do not wait."""
+"""When so many samples wait, they are sent."""
 
 MOST = 300
 """While the service is away, the oldest samples above this number are dropped."""
@@ -42,7 +42,7 @@ class SystemSamples:
             self._count += 1
 
     def due(self) -> list[dict[str, Any]]:
-        """Those to send with a heartbeat, as `trainer.wire.SystemSample`. They stay until they are confirmed."""
+        """The samples to send with a heartbeat, as `trainer.wire.SystemSample`. They stay until they are confirmed."""
         with self._lock:
             oldest = self._waiting[0].at if self._waiting else self._clock()
             is_due = self._clock() - oldest >= SEND_SECONDS or len(self._waiting) >= ENOUGH

@@ -13,7 +13,7 @@ STACK_SECONDS = 5.0
 """How long before the workers are killed the log gets the stacks of their training functions."""
 
 SILENCE_STACK_SECONDS = 30.0
-"""The same, where no report has come: the service counts from the claim, which is before the slot may have started."""
+"""The same time where no report has come: the service counts from the claim, and the slot may start later."""
 
 
 class TimeLimits:

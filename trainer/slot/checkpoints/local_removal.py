@@ -17,10 +17,10 @@ EVENT_FILES = "tensorboard"
 """The folder in that of the experiment, with a folder for each run that has the same name."""
 
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
-"""Of a folder on the way, which need not be readable."""
+"""The flags for a folder on the way, which need not be readable."""
 
 LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-"""Of a folder whose entries are needed."""
+"""The flags for a folder whose entries are needed."""
 
 
 def remove_directory(path: Path) -> None:

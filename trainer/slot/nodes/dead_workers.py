@@ -38,7 +38,7 @@ def remains_of(attempt: Attempt, rank: int) -> Remains:
 
 
 def remove_working_directories(attempt: Attempt) -> None:
-    """Those of workers that were killed; the others have removed theirs."""
+    """Remove the directories of workers that were killed; the others have removed theirs."""
     used = {(one.node, one.working_directory) for one in attempt.ranks.started.values() if one.working_directory}
     for node, directory in used:
         with contextlib.suppress(ray.exceptions.RayError):  # the node is gone

@@ -25,7 +25,7 @@ class SlotNodes:
 
     @property
     def drained(self) -> set[str]:
-        """Those of the used nodes that go away."""
+        """The used nodes that go away."""
         return self.used & self._drain_deadlines.keys()
 
     def seconds_left(self) -> float | None:

@@ -38,7 +38,7 @@ class WorkerRange(Message):
 
 
 class _Ranged(BaseModel):
-    """Only to have the field's name in the paths of mistakes."""
+    """A model, so that the paths of mistakes have the field's name."""
 
     num_workers: WorkerRange
 

@@ -129,7 +129,7 @@ class SecretSource(Message):
 
 
 MAX_PATTERN_CHARACTERS = 4_000
-"""Of all patterns of a command: the service compiles them, and a character set can take a millisecond."""
+"""The limit of all patterns of a command: the service compiles them, and a character set can take a millisecond."""
 
 
 def _bounded(patterns: Any) -> Any:

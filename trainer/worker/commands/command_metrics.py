@@ -117,13 +117,13 @@ class StdoutReader:
 
 
 MAX_JSON_LINE_BYTES = 1_000_000
-"""Of the metrics file; of a longer line, or one that never ends, no more is held in memory."""
+"""The longest line of the metrics file; of a longer one, or one that never ends, no more is held in memory."""
 
 BATCH_BYTES = 65_536
-"""Of the metrics file: so much is read before its reports are handed over, or one line."""
+"""How much of the metrics file is read before its reports are handed over; at least one line."""
 
 KNOWN_BYTES = 100
-"""Of the metrics file before the next line: so many show whether the file is the one that was read."""
+"""How many bytes before the next line show whether the metrics file is the one that was read."""
 
 
 @dataclass

@@ -65,7 +65,7 @@ NOT_SAVED = "the command's checkpoint directory cannot be saved"
 
 @naming_disk_errors(NOT_SAVED)
 def files_in(directory: Path) -> State:
-    """Also those in folders that are links. What is removed meanwhile is left out."""
+    """The files, also those in folders that are links. What is removed meanwhile is left out."""
     with contextlib.suppress(*GONE):
         return set(_files_below(directory, Path(), frozenset({_identity(directory.stat())})))
     return set()

@@ -96,7 +96,7 @@ class DatasetMaker:
         self._lock = threading.Lock()
 
     def datasets(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Those that `make`, or that of an earlier call, has returned. Raises DatasetNotMade."""
+        """The datasets that `make`, or the `make` of an earlier call, has returned. Raises DatasetNotMade."""
         with self._lock:
             if self._failure is not None:
                 raise DatasetNotMade(self._failure)
@@ -246,7 +246,7 @@ class DatasetServerHandle:
         return answer_of(shard)
 
     def end(self) -> None:
-        """With it end the processes that split the datasets, and their tasks: Ray ends them with their owner."""
+        """End the server. Ray then ends what it owns: the processes that split the datasets, and their tasks."""
         ray.kill(self._actor)
 
 

@@ -70,7 +70,7 @@ class DatasetsJob:
 def make_datasets(
     job: DatasetsJob, folder: Path | None, secrets: Mapping[str, str], *, materialized: bool
 ) -> dict[str, Any]:
-    """Those datasets of the job that are to be materialized, or the others. Raises DatasetNotMade."""
+    """The datasets of the job that are to be materialized, or the others. Raises DatasetNotMade."""
     if (entrypoint := job.function) is not None:
         if materialized is not job.datasets["materialize"]:
             return {}

@@ -14,7 +14,7 @@ MIN_LENGTH = 4
 """Shorter values would be found in ordinary text."""
 
 MIN_PART_LENGTH = 8
-"""Of a line of a secret with several lines, and of a base64 form."""
+"""The shortest line that is masked of a secret with several lines, and the shortest base64 form."""
 
 _PERCENT = re.compile("%[0-9A-F]{2}")
 LINE_BREAKS = re.compile(r"[\r\n]+")

@@ -82,7 +82,7 @@ class Baseline:
 
 
 def _kept_by_deepspeed() -> str | None:
-    """It keeps the process group in globals of many of its modules, and uses it again although it has ended."""
+    """DeepSpeed keeps the process group in globals of many of its modules, and uses it again although it has ended."""
     has_group = getattr(sys.modules.get("deepspeed.comm.comm"), "cdb", None) is not None
     return "DeepSpeed keeps this trial's process group" if has_group else None
 

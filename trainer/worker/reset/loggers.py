@@ -107,7 +107,7 @@ def _calling_module() -> str | None:
 
 
 def _is_of_logging(frame: FrameType) -> bool:
-    """Also of `logging.config`."""
+    """Whether the frame is of `logging` or of `logging.config`."""
     return _module_of(frame).partition(".")[0] == logging.__name__
 
 

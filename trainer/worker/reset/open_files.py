@@ -22,7 +22,7 @@ def open_files() -> frozenset[OpenFile]:
 
 
 def count_descriptors() -> int:
-    """Those of this process, with that of the listing itself."""
+    """The number of this process's descriptors, with that of the listing itself."""
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - of many, it takes less
 
 

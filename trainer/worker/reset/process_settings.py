@@ -152,7 +152,7 @@ def _settings_of_the_interpreter() -> Iterator[Setting]:
 
 
 def _limit_tracebacks(limit: int | None) -> None:
-    """By default there is no such attribute."""
+    """Set or remove `sys.tracebacklimit`, an attribute that by default does not exist."""
     if limit is not None:
         sys.tracebacklimit = limit
     elif hasattr(sys, "tracebacklimit"):
@@ -221,7 +221,7 @@ def _set_affinity(main: int, cpus: set[int]) -> None:
 
 
 def _set_priority(main: int, priority: int) -> None:
-    """Without the privilege to raise a priority again this one stays, which the caller notices."""
+    """Set the priority. It stays as it is without the privilege to raise one, which the caller notices."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, main, priority)
 
@@ -231,7 +231,7 @@ def _is_running(timer: int) -> bool:
 
 
 def _cancel(timer: int, was_running: bool) -> None:
-    """That of `signal.alarm`, for example: its signal ends the process."""
+    """Cancel a timer, such as that of `signal.alarm`, whose signal would end the process."""
     if not was_running:
         signal.setitimer(timer, 0)
 
@@ -242,7 +242,7 @@ def _attribute_of(module: ModuleType, name: str, *, libraries_change_it: bool = 
 
 
 def _set_limit(which: int, limits: tuple[int, int]) -> None:
-    """Only root may raise a hard limit again. For others this one stays, which the caller notices."""
+    """Set a limit. Only root may raise a hard one again: for others it stays, which the caller notices."""
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(which, limits)
 

@@ -19,7 +19,7 @@ PROCESSES_END_SECONDS = 1.0
 POLL_SECONDS = 0.01
 
 MAX_LINE = 120
-"""Of a command line. An interpreter's path alone may take half of it."""
+"""The longest command line that is shown. An interpreter's path alone may take half of it."""
 
 
 def started_processes() -> frozenset[int]:
@@ -69,7 +69,7 @@ def _runs(process: int) -> bool:
 
 
 def _command_line(process: int) -> str:
-    """That of a process which has just begun is empty: then its name."""
+    """The command line, or the name of a process that has just begun, whose command line is empty."""
     return (_read(f"/proc/{process}/cmdline") or _read(f"/proc/{process}/comm")).replace("\0", " ").strip()
 
 

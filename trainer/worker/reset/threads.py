@@ -18,7 +18,7 @@ HARMLESS_FILES = (
 """The ends of the files whose threads wait for work, hold no data of a trial, and never end."""
 
 ENDING_FILES = ("/ray/data/_internal/block_batching/util.py", "/ray/data/_internal/util.py")
-"""Those of threads of a loop over a dataset. They notice late that the loop was left, and end with its server."""
+"""The source files of threads of a loop over a dataset, which notice late that it was left, and end with its server."""
 
 THREADS_END_SECONDS = 1.0
 """How long threads that the trial has started may take to end."""
@@ -31,7 +31,7 @@ DUMMY: type | tuple[()] = getattr(threading, "_DummyThread", ())
 
 @dataclass(frozen=True)
 class KnownThreads:
-    """Those of a process before a trial. `threading` does not list the ones that other modules have started."""
+    """The threads of a process before a trial. `threading` does not list those that other modules have started."""
 
     listed: frozenset[threading.Thread] = field(default_factory=lambda: frozenset(threading.enumerate()))
     idents: frozenset[int] = field(default_factory=lambda: frozenset(_frames()))
@@ -79,7 +79,7 @@ def _is_harmless(frame: FrameType, excused: tuple[str, ...]) -> bool:
 
 
 def _first(frame: FrameType) -> FrameType:
-    """That of the thread's target, below those in which `threading` calls it."""
+    """The frame of the thread's target, below those in which `threading` calls it."""
     first = frame
     for outer in _outwards(frame):
         if outer.f_code.co_filename != threading.__file__:

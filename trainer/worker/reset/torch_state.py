@@ -31,7 +31,7 @@ def _forget_safe_globals(serialization: Any, unloaded: set[str]) -> None:
 
 
 def _remove_hooks(module: Any, unloaded: set[str]) -> None:
-    """Those that the package has registered for all modules: the next trial registers its own.
+    """Remove the hooks that the package has registered for all modules: the next trial registers its own.
 
     Torch keeps them in a dict for each kind, and tells only their own handles how to remove them.
     """

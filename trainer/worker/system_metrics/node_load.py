@@ -55,7 +55,7 @@ class NodeLoad:
 
 
 class CgroupLimits:
-    """Of the process's cgroup or the nearest one above that has a limit. None: there is no limit."""
+    """The limits of the process's cgroup or the nearest one above that has a limit. None: there is no limit."""
 
     def __init__(self, root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> None:
         line = next((line for line in _read(Path(own)).splitlines() if line.startswith("0::")), "0::/")
