@@ -74,8 +74,9 @@ class Rungs(StoppingRule):
         elif count >= self.reduction_factor:
             best = f"best {_FRACTIONS.get(self.reduction_factor, f'1/{self.reduction_factor}')}"
         else:
-            best = "best"
-        return f"{what} is {relation}, the cutoff of the {best} of {counted(count, 'trial')} at {rung}"
+            best = "best 1"
+        compared = f"{best} of {counted(count, 'trial')} (this one included)"
+        return f"{what} is {relation}, the cutoff of the {compared} at {rung}"
 
     def bootstrap_in_words(self, what: str, count: int, rung: str, needed: int) -> str:
         """Why no trial passes a rung yet, which `count` trials have reached."""

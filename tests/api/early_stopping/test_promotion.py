@@ -93,7 +93,8 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
     train(given(service, name), 0.5)
     [*_, pause] = decisions(service, name, "pause")
     assert pause["reason"] == (
-        "accuracy 0.5 at step 1 is below 0.9, the cutoff of the best third of 3 trials at rung 1; it is paused there"
+        "accuracy 0.5 at step 1 is below 0.9, "
+        "the cutoff of the best third of 3 trials (this one included) at rung 1; it is paused there"
     )
     [promotion] = decisions(service, name, "promote")
     assert promotion == {
@@ -108,7 +109,10 @@ def test_a_pause_and_a_promotion_are_explained(service: Api) -> None:
         "cutoff": 0.9,
         "compared_count": 2,
         "compared_with": [2, 0],
-        "reason": "accuracy 0.9 is equal to 0.9, the cutoff of the best third of 3 trials at rung 1: promoted",
+        "reason": (
+            "accuracy 0.9 is equal to 0.9, "
+            "the cutoff of the best third of 3 trials (this one included) at rung 1: promoted"
+        ),
     }
     stored = service.get(f"/v1/trials/{second['id']}/decisions")["items"]
     assert [one["decision"] for one in stored] == ["pause", "promote"]
@@ -122,7 +126,8 @@ def test_a_pause_with_the_value_of_the_cutoff_says_why(service: Api) -> None:
     [*_, pause] = decisions(service, name, "pause")
     assert pause["number"] == 2
     assert pause["reason"] == (
-        "accuracy 0.9 at step 1 is equal to 0.9, the cutoff of the best third of 3 trials at rung 1; older trials with "
+        "accuracy 0.9 at step 1 is equal to 0.9, "
+        "the cutoff of the best third of 3 trials (this one included) at rung 1; older trials with "
         "this value come first; it is paused there"
     )
 
@@ -154,7 +159,7 @@ def test_a_trial_that_reaches_a_rung_among_the_best_is_not_paused(service: Api) 
     held = given(service, name)
     assert report(held, 0.9) == "continue"
     assert decisions(service, name, "continue")[0]["reason"] == (
-        "accuracy 0.9 at step 1 is equal to 0.9, the cutoff of the best third of 3 trials at rung 1"
+        "accuracy 0.9 at step 1 is equal to 0.9, the cutoff of the best third of 3 trials (this one included) at rung 1"
     )
     assert decisions(service, name, "promote") == []
 

@@ -134,7 +134,9 @@ def test_the_best_of_too_few_trials_at_a_rung_still_runs_to_the_end(service: Api
     assert run_out(service, name, [0.1, 0.9]) == [(0, 0), (1, 0), (1, 1), (1, 3)]
     assert statuses(service, name) == ["pruned", "completed"]
     last = decisions(service, name, "promote")[0]
-    assert last["reason"] == "accuracy 0.9 is equal to 0.9, the cutoff of the best of 2 trials at rung 1: promoted"
+    assert last["reason"] == (
+        "accuracy 0.9 is equal to 0.9, the cutoff of the best 1 of 2 trials (this one included) at rung 1: promoted"
+    )
 
 
 def failed(_service: Api, held: Held) -> None:

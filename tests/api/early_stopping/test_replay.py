@@ -122,7 +122,7 @@ def test_a_replay_shows_which_trials_when_why_and_at_what_cost(service: Api, who
         (3, 2, 2, "completed"),
     ]
     assert answer["stopped"][0]["reason"] == (
-        "accuracy 0.2 at step 2 is below 0.6, the cutoff of the best half of 2 trials at rung 2"
+        "accuracy 0.2 at step 2 is below 0.6, the cutoff of the best half of 2 trials (this one included) at rung 2"
     )
     assert answer["stopped"][1]["compared_with"] == [2, 0, 1]
     assert (answer["trial_count"], answer["step_count"]) == (4, 16)

@@ -21,7 +21,10 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             BEST_THIRD,
             True,
             0.83,
-            "val_accuracy 0.71 at step 3 is below 0.83, the cutoff of the best third of 9 trials at rung 3",
+            (
+                "val_accuracy 0.71 at step 3 is below 0.83, "
+                "the cutoff of the best third of 9 trials (this one included) at rung 3"
+            ),
         ),
         (
             {"rule": "asha", "min_step": 3},
@@ -29,7 +32,10 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             BEST_THIRD,
             False,
             0.85,
-            "val_accuracy 0.88 at step 3 is above 0.85, the cutoff of the best third of 9 trials at rung 3",
+            (
+                "val_accuracy 0.88 at step 3 is above 0.85, "
+                "the cutoff of the best third of 9 trials (this one included) at rung 3"
+            ),
         ),
         (
             {"rule": "asha", "min_step": 3, "reduction_factor": 7},
@@ -37,7 +43,10 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             BEST_THIRD,
             False,
             0.9,
-            "val_accuracy 0.9 at step 3 is equal to 0.9, the cutoff of the best 1/7 of 9 trials at rung 3",
+            (
+                "val_accuracy 0.9 at step 3 is equal to 0.9, "
+                "the cutoff of the best 1/7 of 9 trials (this one included) at rung 3"
+            ),
         ),
         (
             {"rule": "asha", "min_step": 3, "extra_count": 1},
@@ -45,7 +54,10 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             BEST_THIRD,
             True,
             0.5,
-            "val_accuracy 0.45 at step 3 is below 0.5, the cutoff of the best 4 of 9 trials at rung 3",
+            (
+                "val_accuracy 0.45 at step 3 is below 0.5, "
+                "the cutoff of the best 4 of 9 trials (this one included) at rung 3"
+            ),
         ),
         (
             {"rule": "asha", "min_step": 3, "extra_count": 9},
@@ -53,7 +65,10 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             [0.83],
             False,
             0.82999,
-            "val_accuracy 0.82999 at step 3 is equal to 0.82999, the cutoff of the best 2 of 2 trials at rung 3",
+            (
+                "val_accuracy 0.82999 at step 3 is equal to 0.82999, "
+                "the cutoff of the best 2 of 2 trials (this one included) at rung 3"
+            ),
         ),
         (
             {"rule": "asha", "min_step": 3},
@@ -61,7 +76,10 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             [0.83],
             True,
             0.83,
-            "val_accuracy 0.82999 at step 3 is below 0.83, the cutoff of the best of 2 trials at rung 3",
+            (
+                "val_accuracy 0.82999 at step 3 is below 0.83, "
+                "the cutoff of the best 1 of 2 trials (this one included) at rung 3"
+            ),
         ),
         (
             {"rule": "asha", "min_step": 3},
@@ -86,7 +104,8 @@ BEST_THIRD = [0.9, 0.85, 0.83, 0.5, 0.4, 0.3, 0.2, 0.1]
             False,
             0.83,
             (
-                "val_accuracy 0.82 at step 3 is below 0.83, the cutoff of the best of 2 trials at rung 3; "
+                "val_accuracy 0.82 at step 3 is below 0.83, "
+                "the cutoff of the best 1 of 2 trials (this one included) at rung 3; "
                 "no trial is stopped before step 4"
             ),
         ),
