@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import JsonValue
 
+from search.planned_proposer import Choice, PlannedProposer
 from search.priors.distribution import PriorDistribution, around
 from search.priors.evidence import Shares, shares
 from search.problem import Observation, Problem
@@ -23,8 +24,6 @@ CHANGE = 0.5
 """The probability that a parameter of the best trial is changed; one always is."""
 LOCAL_WIDTH = 0.1
 """The standard deviation of a change, as a part of the parameter's range."""
-_CHOICE = 99
-"""Distinguishes the choice's random numbers from those of the draws."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,19 @@ class _Plan:
     params: Params | None = None
 
 
-class PriorProposer:
+class PriorProposer(PlannedProposer[_Plan]):
     """Wraps the proposer of a sampler, which knows nothing of priors and learns from all trials.
 
     It learns nothing from the trials of earlier experiments: a WarmStartProposer does, around samplers that learn.
     """
 
     def __init__(self, sampler: Proposer, problem: Problem, seed: int) -> None:
-        self._sampler, self._problem, self._seed = sampler, problem, seed
+        super().__init__(sampler, seed)
+        self._problem = problem
         self._prior = PriorDistribution(problem.space)
         self._mode = self._drawn(0, self._prior.mode)
         self._trials: dict[int, Observation] = {}
         self._nearness: dict[int, float] = {}
-        self._newest: tuple[int, _Plan] | None = None
 
     def learn(self, observation: Observation) -> None:
         self._sampler.learn(observation)
@@ -57,10 +56,6 @@ class PriorProposer:
         self._nearness[observation.number] = self._prior.nearness(observation.params)
         self._newest = None
 
-    def propose(self, number: int) -> Params:
-        planned = self._plan(number).params
-        return self._sampler.propose(number) if planned is None else planned
-
     def source(self, number: int) -> Source:
         return self._plan(number).source or source_of(self._sampler, number)
 
@@ -68,17 +63,12 @@ class PriorProposer:
         """How likely the proposal of trial `number` is to come from elsewhere than the sampler."""
         return self._shares(self._ranked(number))
 
-    def _plan(self, number: int) -> _Plan:
-        """Kept because both a proposal and its source need it."""
-        if self._newest is None or self._newest[0] != number:
-            self._newest = number, self._planned(number)
-        return self._newest[1]
-
     def _planned(self, number: int) -> _Plan:
         if not self._is_mode_tried(number):
             return _Plan("prior", self._mode)
         known = self._ranked(number)
-        wanted, chance = self._shares(known), np.random.default_rng(derived_seed(self._seed, number, _CHOICE)).random()
+        seed = derived_seed(self._seed, number, Choice.OF_PRIORS)
+        wanted, chance = self._shares(known), np.random.default_rng(seed).random()
         if chance < wanted.prior:
             return _Plan("prior", self._drawn(number, self._prior.draw))
         if chance < wanted.prior + wanted.incumbent:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from search.planned_proposer import Choice, PlannedProposer
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import derived_seed
 from search.samplers.sampler import Proposer, Source, source_of
@@ -22,8 +23,6 @@ UNJUDGED = 16
 """While fewer than MIN_RANKED own trials have a rank, every so many-th proposal is from an earlier experiment.
 
 With 8, an experiment that misleads cost eight workers one of their first eight trials: 15 % of the regret."""
-_CHOICE = 98
-"""Distinguishes the choice's random numbers from those of the draws."""
 _WITHOUT_RANK = "running", "failed"
 
 Ranks = Sequence[tuple[Observation, float]]
@@ -53,16 +52,16 @@ class _Plan:
     params: Params | None = None
 
 
-class WarmStartProposer:
+class WarmStartProposer(PlannedProposer[_Plan]):
     """Wraps the proposer of a sampler, which does not see the observations of earlier experiments."""
 
     def __init__(self, sampler: Proposer, problem: Problem, seed: int) -> None:
-        self._sampler, self._problem, self._seed = sampler, problem, seed
+        super().__init__(sampler, seed)
+        self._problem = problem
         self._known: dict[str, dict[int, Observation]] = {}
         self._earlier: dict[str, EarlierExperiment] | None = None
         self._own: dict[int, Observation] = {}
         self._predictions: dict[tuple[str, int], float] = {}
-        self._newest: tuple[int, _Plan] | None = None
 
     def learn(self, observation: Observation) -> None:
         self._newest = None
@@ -76,21 +75,11 @@ class WarmStartProposer:
             self._predictions = {key: one for key, one in self._predictions.items() if key[1] != observation.number}
         self._own[observation.number] = observation
 
-    def propose(self, number: int) -> Params:
-        planned = self._plan(number).params
-        return self._sampler.propose(number) if planned is None else planned
-
     def source(self, number: int) -> Source:
         return source_of(self._sampler, number) if self._plan(number).params is None else "warm_start"
 
     def contribution(self, number: int) -> Contribution:
         return self._plan(number).contribution
-
-    def _plan(self, number: int) -> _Plan:
-        """Kept because a proposal, its source and its contribution need it."""
-        if self._newest is None or self._newest[0] != number:
-            self._newest = number, self._planned(number)
-        return self._newest[1]
 
     def _planned(self, number: int) -> _Plan:
         if not self._models or self._ended_count(number) >= MAX_RANKED:
@@ -100,7 +89,7 @@ class WarmStartProposer:
         predicted = {name: self._predicted(name, ranks) for name in self._models}
         standing = np.array([one for _, one in ranks], dtype=float)
         weights = {name: similarity(one, standing) for name, one in predicted.items()}
-        random = np.random.default_rng(derived_seed(self._seed, number, _CHOICE))
+        random = np.random.default_rng(derived_seed(self._seed, number, Choice.OF_WARM_STARTS))
         if random.random() >= self._share(list(weights.values()), len(ranks), number):
             return _Plan(Contribution(weights))
         name = _chosen(weights, random.random())
