@@ -5,6 +5,7 @@ OPTIONS; the sources of its proposals in SOURCES, if they are others than `start
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -115,6 +116,48 @@ def test_with_a_warm_start_a_proposal_is_still_a_function_of_the_history(study: 
     assert study.problem.space.mistakes_in(params) == []
     assert proposal(warm, [own, *reversed(known)], 15) == params
     assert (view.source(15) == "warm_start") == warm.weighs_warm_starts
+
+
+def named_cases() -> Iterator[Any]:
+    """Each sampler with the studies of its cases."""
+    for name in SAMPLERS:
+        studies = [case.values[0] for case in cases() if case.id.split()[0] == name]
+        yield pytest.param(name, studies, marks=[pytest.mark.slow] if name in SLOW else [], id=name)
+
+
+@pytest.mark.parametrize(("name", "studies"), list(named_cases()))
+def test_other_trials_change_a_proposal_only_if_the_sampler_learns(name: str, studies: list[Study]) -> None:
+    changes = (_after_trials(study, COUNT) != _after_trials(study, 0) for study in studies)
+    assert any(changes) == SAMPLERS[name].learns, f"{name}: correct `learns`"
+
+
+@every_case
+def test_only_an_exhaustive_sampler_tries_each_configuration_once_by_itself(study: Study) -> None:
+    size = study.problem.space.size()
+    if size is None:
+        return
+    sampler = study.chosen_sampler.sampler
+    proposer = sampler.proposer(study.scored_problem, SEED)
+    tried: list[Params] = []
+    with suppress(SpaceExhausted):
+        for number in range(size + 1):
+            tried.append(proposer.propose(number))
+            proposer.learn(
+                Observation(number, tried[-1], "completed", tuple(map(float, range(len(study.problem.directions)))))
+            )
+    is_exhaustive = len(tried) == size == len({repr(one) for one in tried})
+    assert is_exhaustive == sampler.is_exhaustive, f"{sampler}: correct `is_exhaustive`"
+
+
+def _after_trials(study: Study, count: int) -> Params | str:
+    """The sampler's own proposal, without what a study adds to it, such as that proposals are distinct."""
+    proposer = study.chosen_sampler.sampler.proposer(study.scored_problem, SEED)
+    for one in history_of(study.problem, count):
+        proposer.learn(one)
+    try:
+        return proposer.propose(COUNT)
+    except SpaceExhausted as reason:
+        return str(reason)
 
 
 SOURCES = {"random": {"random"}, "qmc": {"sequence"}, "grid": {"grid"}, "brute_force": {"grid"}}
