@@ -23,6 +23,12 @@ OWN_SAMPLERS: dict[str, str] = {
 """Where the classes are, as entry points say it: they are imported at first use, because Optuna takes long."""
 
 
+def own_samplers_in_words() -> str:
+    """The names for a description. `auto` comes last, because it chooses one of the others."""
+    others = ", ".join(f"`{name}`" for name in OWN_SAMPLERS if name != "auto")
+    return f"{others}, or `auto`, which chooses one"
+
+
 @cache
 def sampler_plugins() -> Plugins[Sampler]:
     """Loaded at first use, because their modules import this package."""

@@ -22,7 +22,7 @@ from search.names_elsewhere import SAMPLERS as SAMPLERS_ELSEWHERE
 from search.names_elsewhere import called_here, unknown_name
 from search.plugins import PluginFailed, is_accepted, plugin_failures
 from search.problem import Problem, SpaceExhausted
-from search.samplers.registry import SAMPLERS, sampler_plugins
+from search.samplers.registry import SAMPLERS, own_samplers_in_words, sampler_plugins
 from search.samplers.sampler import ChosenSampler, LibraryMissing, Proposer, Sampler, source_of
 
 _PATH = ("search", "sampler")
@@ -54,8 +54,7 @@ class SamplerSpec(JsonModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    sampler: str = "tpe"
-    """`tpe`, `gp`, `cmaes`, `nsga2`, `nsga3`, `qmc`, `random`, `grid`, `brute_force`, or `auto`, which chooses one"""
+    sampler: str = Field(default="tpe", description=own_samplers_in_words())
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     """the same seed and history give the same proposals; absent: from the experiment's id"""
     options: dict[str, JsonValue] = Field(default_factory=dict)
