@@ -21,7 +21,7 @@ from service.specification.parser import parse_spec
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.measured_trial import MeasuredTrial
 from tests.conftest import a_spec
-from tests.store.test_stored_history import NOW, StoredExperiment, stored_experiment
+from tests.store.stored_experiment import NOW, StoredExperiment, stored_experiment
 
 
 class Unprintable(Exception):

@@ -1,9 +1,7 @@
 """The history in SQL keeps the contract of a history, on both databases."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,55 +10,11 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping import EarlyStoppingSpec, MetricReport, Rule
 from search.reported_numbers import number_in
-from service.store.early_stopping.history import StoredHistory
-from service.store.sql.database import Database
-from service.store.tables import ExperimentRow, ReportRow, TrialRow
-from tests.conformance.history import TRIALS, HistoryConformance
+from tests.conformance.history import HistoryConformance
+from tests.store.stored_experiment import StoredExperiment, stored_experiment
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("accuracy", 'précision "top-5" of a\\b.c')
 """SQLite's JSON paths do not find all names."""
-
-
-@dataclass(frozen=True)
-class StoredExperiment:
-    """`metric` is the one that is judged; None means the first objective."""
-
-    session: Session
-    trials: list[TrialRow]
-    metric: str | None = None
-
-    def report(self, number: int, step: int, value: float) -> None:
-        trial = self.trials[number]
-        if self.metric is None:
-            trial.value = value
-        self.report_metrics(number, step, {"accuracy": 9.0, self.metric or "accuracy": value})
-
-    def report_metrics(self, number: int, step: int, metrics: dict[str, Any]) -> None:
-        trial = self.trials[number]
-        trial.last_step = step
-        value = number_in(metrics, "accuracy")
-        row = {"attempt": 1, "sequence": step, "metrics": metrics, "value": value, "at": NOW}
-        self.session.add(ReportRow(trial_id=trial.id, step=step, **row))
-
-    def of(self, number: int, previous_step: int | None = None) -> StoredHistory:
-        return StoredHistory(self.session, self.trials[number], self.metric, previous_step)
-
-    def complete(self, number: int, rule: Rule) -> None:
-        StoredHistory(self.session, self.trials[number], self.metric).complete(rule)
-
-
-@contextmanager
-def stored_experiment(database_url: str, metric: str | None = None) -> Iterator[StoredExperiment]:
-    with closing(Database(database_url)) as database, database.write() as session:
-        facts = {"spec": {}, "tags": {}, "status": "running", "created_at": NOW}
-        session.add(ExperimentRow(id="x-0", name="x-0", **facts))
-        session.flush()
-        trial = {"experiment_id": "x-0", "params": {}, "origin": "search", "status": "running", "created_at": NOW}
-        trials = [TrialRow(id=f"t-{number}", number=number, **trial) for number in range(TRIALS)]
-        session.add_all(trials)
-        session.flush()
-        yield StoredExperiment(session, trials, metric)
 
 
 class TestStoredHistory(HistoryConformance):
