@@ -206,10 +206,10 @@ class Api:
     app: FastAPI
 
     def get(self, path: str, status: int = 200, **arguments: Any) -> Any:
-        return self._call("GET", path, status, **arguments)
+        return self.call("GET", path, status, **arguments)
 
     def post(self, path: str, status: int = 200, **arguments: Any) -> Any:
-        return self._call("POST", path, status, **arguments)
+        return self.call("POST", path, status, **arguments)
 
     def create(self, **changes: Any) -> dict[str, Any]:
         created: dict[str, Any] = self.post("/v1/experiments", 201, json=a_spec(**changes))
@@ -235,7 +235,8 @@ class Api:
         assert not undocumented(found), "add these to docs/reference/events.md"
         return found
 
-    def _call(self, method: str, path: str, status: int, **arguments: Any) -> Any:
+    def call(self, method: str, path: str, status: int, **arguments: Any) -> Any:
+        """The body of the answer, which must have the status; None if there is no body."""
         response = self.http.request(method, path, **arguments)
         assert response.status_code == status, f"{response.status_code}: {response.text}"
         return response.json() if response.content else None

@@ -56,7 +56,7 @@ def test_an_experiment_is_deleted_when_mlflow_has_its_last_events(
     client = MlflowClient(tracking_uri=mlflow_server.uri)
     with running(changed(settings, mlflow_uri=mlflow_server.uri)) as api:
         name = ended_experiment(api)
-        api._call("DELETE", f"/v1/experiments/{name}", 204)
+        api.call("DELETE", f"/v1/experiments/{name}", 204)
         assert api.create(name=name, limits={"max_trials": 1})["name"] == name
 
     experiment = client.get_experiment_by_name(name)
@@ -69,7 +69,7 @@ def test_an_experiment_is_deleted_when_mlflow_has_its_last_events(
 def test_an_experiment_can_be_deleted_while_mlflow_is_away(settings: Settings) -> None:
     with running(changed(settings, mlflow_uri=f"http://127.0.0.1:{free_port()}")) as api:
         name = ended_experiment(api)
-        api._call("DELETE", f"/v1/experiments/{name}", 204)
+        api.call("DELETE", f"/v1/experiments/{name}", 204)
         api.get(f"/v1/experiments/{name}", 404)
 
 

@@ -46,6 +46,6 @@ def test_a_stored_experiment_with_gp_waits_and_says_what_for(service: Api, monke
 def test_a_stored_experiment_with_gp_can_be_changed(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     name = service.create(search=GP)["name"]
     monkeypatch.setitem(sys.modules, "torch", None)
-    changed = service._call("PATCH", f"/v1/experiments/{name}", 200, json={"limits": {"parallelism": 3}})
+    changed = service.call("PATCH", f"/v1/experiments/{name}", 200, json={"limits": {"parallelism": 3}})
     assert changed["spec"]["limits"]["parallelism"] == 3
     assert changed["spec"]["search"]["sampler"] == "gp"

@@ -300,7 +300,7 @@ def test_an_answer_lists_a_hundred_mistakes_and_counts_the_others(service: Api, 
 
 def test_a_large_patch_is_refused(service: Api) -> None:
     name = service.create()["name"]
-    problem = service._call("PATCH", f"/v1/experiments/{name}", 413, json={"tags": {"a": "x" * 200_000}})
+    problem = service.call("PATCH", f"/v1/experiments/{name}", 413, json={"tags": {"a": "x" * 200_000}})
     assert problem["max_bytes"] == 200_000
 
 

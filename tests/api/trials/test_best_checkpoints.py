@@ -164,7 +164,7 @@ def test_the_best_one_stays_when_it_is_unpinned(service: Api) -> None:
     held = given(service, an_experiment(service))
     saved(held, 0.9, 0.4)
     for call in ("PUT", "DELETE"):
-        service._call(call, f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
+        service.call(call, f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
     held.finish()
     assert saved_steps(held) == [2, 1]
 

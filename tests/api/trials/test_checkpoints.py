@@ -24,11 +24,11 @@ def listed(held: Held) -> dict[str, dict[str, Any]]:
 
 
 def pin(held: Held, step: int, status: int = 200) -> Any:
-    return held.api._call("PUT", f"/v1/trials/{held.trial}/checkpoints/{step}/pin", status)
+    return held.api.call("PUT", f"/v1/trials/{held.trial}/checkpoints/{step}/pin", status)
 
 
 def unpin(held: Held, step: int, status: int = 200) -> Any:
-    return held.api._call("DELETE", f"/v1/trials/{held.trial}/checkpoints/{step}/pin", status)
+    return held.api.call("DELETE", f"/v1/trials/{held.trial}/checkpoints/{step}/pin", status)
 
 
 def stored_bytes(service: Api) -> float:
@@ -109,7 +109,7 @@ def test_only_a_checkpoint_that_exists_can_be_pinned(service: Api) -> None:
         assert "no checkpoint at step 1" in problem["detail"]
         assert f"/v1/trials/{held.trial}/checkpoints" in problem["detail"]
         change(held, -1, 422)
-    assert service._call("PUT", "/v1/trials/t-0/checkpoints/1/pin", 404)["detail"]
+    assert service.call("PUT", "/v1/trials/t-0/checkpoints/1/pin", 404)["detail"]
 
 
 BUCKET = "s3://bucket/checkpoints?region=eu&endpoint_override=storage.example"

@@ -219,7 +219,7 @@ def test_a_checkpoint_that_is_saved_anew_at_the_step_replaces_the_missing_one(se
     name, trial = saved(service, objectives=[objective])
     pin = f"/v1/trials/{trial.trial}/checkpoints/3/pin"
     if kept == "pinned":
-        service._call("PUT", pin, 200)
+        service.call("PUT", pin, 200)
     miss(service, name)
     again = given(service, name)
     assert resumed_from(again) == "/c/2"
@@ -291,7 +291,7 @@ def test_one_attempt_that_misses_a_kept_checkpoint_does_not_replace_it(service: 
     objective = {"metric": "accuracy", "direction": "maximize", "report": "best" if kept == "best" else "newest"}
     name, trial = saved(service, objectives=[objective])
     if kept == "pinned":
-        service._call("PUT", f"/v1/trials/{trial.trial}/checkpoints/3/pin", 200)
+        service.call("PUT", f"/v1/trials/{trial.trial}/checkpoints/3/pin", 200)
     miss(service, name, times=1)
     again = given(service, name)
     again.report(epoch=3, accuracy=0.3, checkpoint="/c/3-again")

@@ -113,7 +113,7 @@ def test_the_checkpoints_of_trials_that_are_not_among_the_best_are_removed_by_th
     removals = [event for event in service.events(name) if event["kind"] == "checkpoint.removed"]
     assert [event["trial"] for event in removals] == [worse.trial, after.trial]
     assert set(plan(service, name)) == {1}
-    problem = service._call("PUT", f"/v1/trials/{worse.trial}/checkpoints/1/pin", 409)
+    problem = service.call("PUT", f"/v1/trials/{worse.trial}/checkpoints/1/pin", 409)
     assert "not among the best 1" in problem["detail"]
 
 
@@ -163,7 +163,7 @@ def test_a_removal_survives_a_restart_and_ends_when_the_agent_has_deleted_the_fo
 def test_pinned_checkpoints_and_those_of_trials_that_go_on_or_may_be_retried_are_kept(service: Api) -> None:
     name = an_experiment(service)
     best, pinned = trained(service, 0.9), trained(service, 0.2)
-    service._call("PUT", f"/v1/trials/{pinned.trial}/checkpoints/1/pin", 200)
+    service.call("PUT", f"/v1/trials/{pinned.trial}/checkpoints/1/pin", 200)
     failed, stopped, runs = start(service), start(service), start(service)
     for held in (failed, stopped, runs):
         save(held, 0.1)
@@ -179,7 +179,7 @@ def test_pinned_checkpoints_and_those_of_trials_that_go_on_or_may_be_retried_are
         4: "trial 4 is running",
     }
     runs.finish()
-    service._call("DELETE", f"/v1/trials/{pinned.trial}/checkpoints/1/pin", 200)
+    service.call("DELETE", f"/v1/trials/{pinned.trial}/checkpoints/1/pin", 200)
     retain(service)
     assert set(deletions(service)) == {folder(pinned), folder(runs)}
     assert best.shown()["checkpoint"]
@@ -340,10 +340,10 @@ def test_an_unpinned_checkpoint_of_an_ended_trial_is_removed_if_there_are_newer_
     an_experiment(service, None)
     held = start(service)
     first = save(held, 0.1)
-    service._call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
+    service.call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
     second = save(held, 0.2)
     held.finish()
-    shown = service._call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
+    shown = service.call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
     assert "newer ones" in shown["removed_why"]
     assert set(deletions(service)) == {first}
     assert held.shown()["checkpoint"]["uri"] == second
@@ -356,10 +356,10 @@ def test_a_checkpoint_that_is_unpinned_right_after_its_trials_end_is_removed_lat
     an_experiment(service, None)
     held = start(service)
     first = save(held, 0.1)
-    service._call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
+    service.call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
     save(held, 0.2)
     held.finish()
-    assert service._call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)["removed_at"] is None
+    assert service.call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)["removed_at"] is None
     loop = CheckpointRetention(service.app.state.context)
     loop.run_once()
     assert not deletions(service)

@@ -45,7 +45,7 @@ def is_present(held: Held) -> bool:
 def test_a_checkpoint_that_is_pinned_meanwhile_is_kept(service: Api, meanwhile: Meanwhile) -> None:
     an_experiment(service)
     pinned, worse, _ = (trained(service, accuracy) for accuracy in (0.1, 0.2, 0.9))
-    meanwhile(lambda: service._call("PUT", f"/v1/trials/{pinned.trial}/checkpoints/1/pin", 200))
+    meanwhile(lambda: service.call("PUT", f"/v1/trials/{pinned.trial}/checkpoints/1/pin", 200))
     retain(service)
     assert set(deletions(service)) == {folder(worse)}
     assert is_present(pinned)
@@ -57,7 +57,7 @@ def test_a_run_of_which_a_checkpoint_is_pinned_meanwhile_keeps_its_folder(servic
     held = start(service)
     first, second = save(held, 0.1), save(held, 0.1)
     held.finish()
-    meanwhile(lambda: service._call("PUT", f"/v1/trials/{held.trial}/checkpoints/2/pin", 200))
+    meanwhile(lambda: service.call("PUT", f"/v1/trials/{held.trial}/checkpoints/2/pin", 200))
     retain(service)
     assert set(deletions(service)) == {first}
     assert held.shown()["checkpoint"]["uri"] == second
@@ -137,10 +137,10 @@ def test_a_directory_with_two_checkpoints_is_deleted_with_the_last_of_them(servi
         held.report(accuracy=0.1, checkpoint=f"{folder(held)}/newest")
     held.finish()
     pin = f"/v1/trials/{held.trial}/checkpoints/2/pin"
-    service._call("PUT", pin, 200)
+    service.call("PUT", pin, 200)
     retain(service)
     assert deletions(service) == {}
-    service._call("DELETE", pin, 200)
+    service.call("DELETE", pin, 200)
     assert set(deletions(service)) == {folder(held)}
 
 
@@ -225,7 +225,7 @@ def test_an_experiment_that_is_deleted_meanwhile_is_left_alone(service: Api, mea
     for accuracy in (0.1, 0.9):
         trained(service, accuracy)
     service.post(f"/v1/experiments/{name}/stop")
-    meanwhile(lambda: service._call("DELETE", f"/v1/experiments/{name}", 204))
+    meanwhile(lambda: service.call("DELETE", f"/v1/experiments/{name}", 204))
     for _ in range(2):
         retain(service)
     assert len(deletions(service)) == 1, "that of the experiment's whole folder"
