@@ -33,7 +33,7 @@ MORE_THAN_NEEDED = 3
 
 
 def settings(task: Task) -> dict[str, dict[str, Any]]:
-    """By name, `search` and `early_stopping` of a spec."""
+    """The settings by name: `search` and `early_stopping` of a spec."""
     tpe, gp = {"sampler": "tpe"}, {"sampler": "gp"}
     picked: dict[str, dict[str, Any]] = {AUTO: {}, "tpe": {"search": tpe}, "gp": {"search": gp}}
     if task.steps > 1:

@@ -61,7 +61,7 @@ class Variant(Hyperband):
         return drawn
 
     def counts(self) -> list[int]:
-        """By bracket."""
+        """The counts by bracket."""
         return [self._counts.get(bracket, 0) for bracket in range(len(self.first_rungs))]
 
 

@@ -90,7 +90,7 @@ def _service() -> Any:
 
 
 def _ours_by_http(sampler: str, rule: str, task: Task, seed: int, budget: Budget) -> Ask:
-    """Without the number of steps of a training. The service's clock sees starts of no time."""
+    """The spec does not say how many steps a training has. The service's clock sees starts of no time."""
     from benchmarks.harness.searchers import trials_of_paceline  # noqa: PLC0415 - as above
 
     parts = {

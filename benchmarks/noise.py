@@ -66,7 +66,7 @@ SEARCHERS: Mapping[str, Callable[..., Losses]] = {
 
 
 def regrets_of(searcher: str, name: str, noise: float, seed: int, options: argparse.Namespace) -> tuple[float, float]:
-    """Of the winner, and the mean of the second half."""
+    """The regret of the winner, and the mean of the second half."""
     function, chance, found = FUNCTIONS[name], np.random.default_rng((seed, 1)), list[float]()
 
     def measured(params: Params) -> float:

@@ -83,7 +83,7 @@ def compare(name: str, sampler: str, options: argparse.Namespace) -> None:
 
 
 def _ratios(found: Shares, without: Shares) -> str:
-    """Of the medians, with their bootstrap intervals over the seeds."""
+    """The ratios of the medians, with their bootstrap intervals over the seeds."""
     random = np.random.default_rng(0)
     drawn = random.integers(len(found), size=(RESAMPLES, len(found)))
     ratio = np.median(found, axis=0) / np.median(without, axis=0)

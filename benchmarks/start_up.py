@@ -59,7 +59,7 @@ def regrets(task: Task, setting: str, seed: int, options: argparse.Namespace) ->
 
 
 def compare(name: str, options: argparse.Namespace) -> dict[str, Values]:
-    """By setting, the logarithms of the ratios: a row for each seed, a column for each of the shares."""
+    """The logarithms of the ratios by setting: a row for each seed, a column for each of the shares."""
     task, seeds = TASKS[name], range(options.seeds)
     today = np.log([regrets(task, TODAY, seed, options) for seed in seeds])
     medians = " and ".join(f"{one:.3f}" for one in np.exp(np.median(today, axis=0)))

@@ -129,7 +129,7 @@ def regrets(task: Task, options: argparse.Namespace, seed: int, known: Sequence[
 
 
 def compare(name: str, options: argparse.Namespace) -> dict[tuple[str, str], Values]:
-    """By kind and way, the logarithms of the ratios: a row for each seed, a column for each of the counts."""
+    """The logarithms of the ratios by kind and way: a row for each seed, a column for each of the counts."""
     task, logs = TASKS[name], defaultdict[tuple[str, str], list[Values]](list)
     without = np.log([regrets(task, options, seed) for seed in range(options.seeds)])
     medians = np.exp(np.median(without, axis=0))

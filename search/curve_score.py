@@ -98,7 +98,7 @@ def _last_of(curve: Curve) -> tuple[int, float]:
 
 
 def _candidates(losses: Losses, new: Rows, not_first: Rows, most: int) -> Rows:
-    """Those of the new trials that may be among the first, best first."""
+    """Returns the new trials that may be among the first, best first."""
     if len(not_first):
         new = new[losses[new] < losses[not_first].min()]
     if len(new) > most:

@@ -31,7 +31,7 @@ def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _docstring(model: type[BaseModel], field: str) -> str | None:
-    """Of the class that declares the field: the model, or one that it inherits from."""
+    """The docstring in the class that declares the field: the model, or one that it inherits from."""
     declaring = next((one for one in model.__mro__ if field in inspect.get_annotations(one)), model)
     return _docstrings(declaring.__module__).get(f"{declaring.__qualname__}.{field}")
 

@@ -11,7 +11,7 @@ _INNER = {"schema", "items_schema", "keys_schema", "values_schema"}
 
 
 class JsonModel(BaseModel):
-    """By itself, pydantic also takes true for the number 1, and text for numbers and booleans.
+    """A model that is strict about JSON's types: pydantic by itself takes true for the number 1, and text for numbers.
 
     5.0 is a whole number, as in JSON Schema. Unions are left to pydantic's own choice of their members.
     """

@@ -135,7 +135,7 @@ class Settings:
 
     @cached_property
     def needs_tokens(self) -> bool:
-        """By default, callers need no token on loopback and need one on any other address."""
+        """Callers need no token on loopback and need one on any other address, unless the settings say otherwise."""
         return self.require_tokens or not (self.on_loopback or self.insecure)
 
     def prepare_directories(self) -> None:
@@ -233,7 +233,7 @@ def storage_location(text: str) -> str:
 
 
 def _with_retry_limit(uri: str) -> str:
-    """Without a limit in the URI, pyarrow repeats a call that Google's bucket refuses for 15 minutes."""
+    """Adds a limit to a URI that has none: pyarrow would repeat a call that Google's bucket refuses for 15 minutes."""
     if re.match("gc?s://", uri) is None or "retry_limit_seconds=" in uri:
         return uri
     return f"{uri}{'&' if '?' in uri else '?'}retry_limit_seconds={GCS_RETRY_SECONDS}"

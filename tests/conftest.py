@@ -149,7 +149,7 @@ def service(settings: Settings) -> Iterator["Api"]:
 
 
 class _Server(uvicorn.Server):
-    """Without uvicorn's pauses of a tenth of a second: tests start and stop hundreds of them."""
+    """A server without uvicorn's pauses of a tenth of a second: tests start and stop hundreds of them."""
 
     async def main_loop(self) -> None:
         await self.on_tick(0)  # sets the headers of all answers
@@ -169,7 +169,7 @@ class _Server(uvicorn.Server):
 
 @cache
 def _routes() -> list[BaseRoute]:
-    """The same for every app, and FastAPI prepares each when it is first called, which takes a tenth of a second."""
+    """Every app has these, and FastAPI prepares each route at its first call, which takes a tenth of a second."""
     return create_app(Settings.from_env({})).router.routes
 
 

@@ -44,7 +44,7 @@ def family_of(process: Process) -> list[psutil.Process]:
 
 
 def kill_all(processes: Iterable[Process]) -> None:
-    """Those that have ended already are left out."""
+    """Processes that have ended already are left out."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             _of(process).kill()

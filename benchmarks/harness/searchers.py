@@ -73,7 +73,7 @@ def search_with_paceline(
 
 
 def trials_of_paceline(http: httpx.Client, task: Task, parts: Mapping[str, Any], *, saves: bool = False) -> Ask:
-    """Of a new experiment with these parts of a spec. `saves`: its reports have checkpoints."""
+    """The trials of a new experiment with these parts of a spec. `saves`: its reports have checkpoints."""
     objectives = [{"metric": METRIC, "direction": "minimize"}]
     spec = {"space": task.space, "objectives": objectives, "trainer": {"kind": "external"}, **parts}
     http.post("/v1/experiments", json=spec).raise_for_status()

@@ -32,7 +32,7 @@ class SequentialTask:
 def by_paceline(
     sampler: str | SamplerSpec, task: SequentialTask, seed: int, trials: int, *, workers: int = 1
 ) -> Losses:
-    """With more workers, so many trials run at the same time, and the oldest of them ends first."""
+    """Runs `workers` trials at the same time, of which the oldest ends first."""
     problem = Problem(Space.model_validate(task.space), ("minimize",), max_trials=trials)
     view, losses, running = (
         StudyView(Study(problem, SamplerSpec(sampler=sampler) if isinstance(sampler, str) else sampler, seed)),

@@ -49,7 +49,7 @@ def load(layer: torch.nn.Module) -> int:
 
 
 def report(layer: torch.nn.Module, metrics: Mapping[str, float], *, is_first: bool) -> None:
-    """With a checkpoint in each epoch: a trial is resized only at one."""
+    """Saves a checkpoint in each epoch: a trial is resized only at one."""
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = None
         if is_first:

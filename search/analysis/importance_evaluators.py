@@ -55,7 +55,7 @@ def importances(space: Space, direction: Direction, trials: Trials, evaluator: E
 
 
 def _judged(names: Sequence[set[str]], evaluator: Evaluator) -> set[str]:
-    """Of the parameters that the trials have; fANOVA judges those that all of them have."""
+    """Returns those of the trials' parameters that can be judged; fANOVA judges those that all trials have."""
     return set.intersection(*names) if evaluator == "fanova" else set.union(*names)
 
 
@@ -93,7 +93,7 @@ def _importances(space: Space, direction: Direction, trials: Trials, evaluator: 
 
 
 def _rescaled(trials: Trials) -> Trials:
-    """With values of which scikit-learn's trees can tell the variance: not below 1e-16, and not far from 0.
+    """Rescales values so that scikit-learn's trees can tell their variance: not below 1e-16, and not far from 0.
 
     A power of two changes no digits, so that usual values give the same trees.
     """
@@ -117,7 +117,7 @@ def _frozen(space: Space, trials: Trials) -> Iterator[FrozenTrial]:
 
 
 def _frozen_on_unit_scale(space: Space, trials: Trials) -> Iterator[FrozenTrial]:
-    """Those of trials with the same parameters; numbers as their positions, because the trees compute with float32."""
+    """Freezes trials with the same parameters; numbers become positions, because the trees compute with float32."""
     distributions = {
         name: one if isinstance(one, CategoricalDistribution) else FloatDistribution(0.0, 1.0)
         for name, one in distributions_of(space).items()

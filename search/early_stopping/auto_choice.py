@@ -124,7 +124,7 @@ def concordance(early: Sequence[float], late: Sequence[float]) -> float:
 
 
 def _sign(one: float, other: float) -> int:
-    """Of their difference, which may be too large or too small for a float."""
+    """The sign of their difference, which may be too large or too small for a float."""
     return (one > other) - (one < other)
 
 

@@ -22,7 +22,7 @@ class InMemoryCurve(Mapping[int, float]):
 
     @property
     def by_step(self) -> Mapping[int, float]:
-        """The same values in a plain dict, which is faster to iterate over."""
+        """A plain dict of the values, which is faster to iterate over."""
         return self._values
 
     @property

@@ -65,7 +65,7 @@ class InMemoryHistory:
         del ranking[bisect_left(ranking, (value, number))]
 
     def newest(self, count: int) -> Sequence[int]:
-        """With `value_at`, the port `CompletedTrials`."""
+        """Implements, with `value_at`, the port `CompletedTrials`."""
         return sorted(nlargest(count, (number for _, number in self.rankings[AT_END, COMPLETED])))
 
     def value_at(self, number: int, milestone: int) -> float | None:

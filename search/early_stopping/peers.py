@@ -41,7 +41,7 @@ class Peers:
         return len(self.ranking) - (self.own is not None)
 
     def standing(self, value: float, direction: Direction, number: int | None = None) -> Standing:
-        """With a number, trials that tie and have a lower number count as better."""
+        """If there is a number, trials that tie and have a lower number count as better."""
         count = self.count()
         if number is not None:
             return Standing(count, self.standing(value, direction).better_count + self._older_count(value, number))

@@ -112,7 +112,7 @@ class PriorDistribution:
         return self._around[name].draw(random) if name in self._around else uniform(self._space.root[name], random)
 
     def believed(self, params: Mapping[str, JsonValue]) -> Params:
-        """Those of the params that have a prior."""
+        """The params that have a prior."""
         return {name: value for name, value in params.items() if name in self._around}
 
     def nearness(self, params: Mapping[str, JsonValue]) -> float:

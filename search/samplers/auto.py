@@ -28,7 +28,7 @@ class Auto(Sampler):
     """Decides by the space, the objectives, early stopping, the budget and the parallelism."""
 
     def chooses(self, problem: Problem) -> ChosenSampler:
-        """The same problem always gets the same sampler."""
+        """Equal problems always get the same sampler."""
         max_trials = math.inf if problem.max_trials is None else problem.max_trials
         budget = f"a budget of {counted(max_trials, 'trial')}" if max_trials < math.inf else "a budget without a limit"
         size = problem.space.size()

@@ -32,7 +32,7 @@ class BruteForce(Sampler):
 
 
 class BruteForceAnew(BruteForce):
-    """Also tries what an earlier experiment has tried: in this one it may be the best."""
+    """A brute force that repeats what an earlier experiment has tried: in this one it may be the best."""
 
     learns: ClassVar[bool] = False
 

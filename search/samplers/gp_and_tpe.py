@@ -36,7 +36,7 @@ class GpAndTpe(Gp):
         return tpe.proposer(replace(problem, curve_score=scores_curves), seed)
 
     def _model(self, problem: Problem, seed: int, needed: int) -> Proposer:
-        """That of TPE where Optuna's public GPSampler would draw the parameters under conditions at random."""
+        """TPE's model where Optuna's public GPSampler would draw the parameters under conditions at random."""
         import_gp_modules()
         if problem.space.conditional and not usable("gp"):
             return self._tpes_proposer(problem, seed)

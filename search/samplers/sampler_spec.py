@@ -121,7 +121,7 @@ class SamplerSpec(JsonModel):
             return [] if accepted else [Mistake(_PATH, str(error))]
 
     def _mistakes_of_plugin(self, problem: Problem, sampler: Sampler) -> list[Mistake]:
-        """Also what is wrong with its first proposal. Raises what the sampler raises."""
+        """Lists what is wrong with its first proposal, too. Raises what the sampler raises."""
         if isinstance(sampler, Missing):  # was accepted with these options, and the package has changed since
             return []
         try:

@@ -68,7 +68,7 @@ class Values:
         return [(index, index) for index in sorted(found)]
 
     def _positions_of(self, wanted: Iterable[Scalar]) -> set[int]:
-        """Those of the wanted values that are among these."""
+        """The positions of the wanted values that are among these."""
         if isinstance(self.values, range | Steps):
             return {index for value in wanted if (index := self.position(value)) is not None}
         known, wanted = positions(self.values), list(wanted)
@@ -158,7 +158,7 @@ def parts(axis: Axis, conditions: Mapping[int, Range | tuple[Scalar, ...]]) -> l
 
 
 def joined(segments: Iterable[Segment]) -> list[Segment]:
-    """The same positions in as few segments as possible, in order."""
+    """Joins the positions to as few segments as possible, in order."""
     found: list[Segment] = []
     for first, last in sorted(segments):
         if found and found[-1][1] + 1 == first:
@@ -168,7 +168,7 @@ def joined(segments: Iterable[Segment]) -> list[Segment]:
 
 
 def _close_positions(values: Sequence[Scalar], wanted: Sequence[float]) -> set[int]:
-    """Of the values that differ from a wanted one only by a float's rounding, as `meets` compares them."""
+    """The positions of values that differ from a wanted one only by a float's rounding, as `meets` compares them."""
     if not wanted:
         return set()
     known = sorted((value, index) for index, value in enumerate(values) if isinstance(value, float))

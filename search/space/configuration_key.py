@@ -12,7 +12,7 @@ Key = frozenset[tuple[str, object]]
 
 
 def key_of(space: Space, params: Mapping[str, JsonValue]) -> Key:
-    """The same for equal configurations, whose floats with steps may differ by rounding.
+    """Equal configurations, whose floats with steps may differ by rounding, have one key.
 
     Also for those of a space before it was narrowed.
     """

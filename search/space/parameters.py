@@ -142,7 +142,7 @@ class FloatParameter(ParameterBase):
         return None
 
     def _is_a_step(self, value: float) -> bool:
-        """Also for an end of the range that only a float's rounding puts beyond it: 0.1 + 0.2 for 0.3."""
+        """True for an end of the range, too, that only a float's rounding puts beyond it: 0.1 + 0.2 for 0.3."""
         if self.step is None or not self.low - self.step <= value <= self.high + self.step:
             return False
         return position(Steps(self.low, self.high, self.step), value) is not None

@@ -101,7 +101,7 @@ class WarmStartProposer(PlannedProposer[_Plan]):
         return sum(one.status not in _WITHOUT_RANK and one.number != number for one in self._own.values())
 
     def _share(self, weights: Sequence[float], count: int, number: int) -> float:
-        """Without enough ranks by the number, so that the first trials of a parallel search are of both kinds."""
+        """While there are few ranks, the number decides, so that the first trials in parallel are of both kinds."""
         return share(weights, count) if count >= MIN_RANKED else float(number % UNJUDGED == UNJUDGED - 1)
 
     def _predicted(self, name: str, ranks: Ranks) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -115,7 +115,7 @@ class WarmStartProposer(PlannedProposer[_Plan]):
 
     @property
     def _models(self) -> dict[str, EarlierExperiment]:
-        """Those with a trial that has a rank, in the order of the specification: the first has the highest numbers."""
+        """The experiments with a ranked trial, in the order of the specification: the first has the highest numbers."""
         if self._earlier is None:
             names = sorted(self._known, key=lambda name: -max(self._known[name]))
             models = {name: self._model(name) for name in names}

@@ -147,7 +147,7 @@ def _space_needed(folder: Path, what: str) -> Iterator[None]:
 
 
 def _check_data_directory(settings: Settings) -> None:
-    """Without the key of the lease tokens it is not that of a service."""
+    """A data directory that lacks the key of the lease tokens is not that of a service."""
     if not (settings.data_dir / LEASE_KEY_FILE).is_file():
         raise BackupFailed(
             f"{settings.data_dir} is not the data directory of a service: it has no file {LEASE_KEY_FILE}. Set "
@@ -187,7 +187,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_if_possible(folder: Path) -> None:
-    """Not in a folder that may not be read, nor where the file system syncs files only."""
+    """Does nothing in a folder that may not be read, nor where the file system syncs files only."""
     try:
         _sync(folder)
     except OSError as error:
@@ -247,7 +247,7 @@ def _kind(database: Database) -> str:
 
 
 def _address(database: Database) -> str:
-    """Without a password, which SQLAlchemy hides only beside the user."""
+    """The address has no password, which SQLAlchemy hides only beside the user."""
     return without_password(database.engine.url.render_as_string())
 
 

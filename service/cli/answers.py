@@ -161,6 +161,6 @@ def foreign(response: httpx.Response) -> Refused:
 
 
 def undecodable(response: httpx.Response, error: httpx.DecodingError) -> Refused:
-    """Of an answer whose compression is damaged."""
+    """The error for an answer whose compression is damaged."""
     answered = f"{without_password(str(response.url))} answered {response.status_code} with a body that is damaged"
     return Refused({"status": response.status_code, "detail": f"{answered} ({error}); {IS_IT_A_PROXY}"})

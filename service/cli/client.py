@@ -366,7 +366,7 @@ def _hint_if_open(failures: Sequence[Unreachable | Refused], look: str) -> None:
 
 
 def path_of(*parts: str | int) -> str:
-    """Of a resource. Raises BadArgument for what is no name."""
+    """The path of a resource. Raises BadArgument for what is no name."""
     return "/".join(["/v1", *map(_quoted, map(str, parts))])
 
 

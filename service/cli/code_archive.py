@@ -185,7 +185,7 @@ def _size_to_pack(path: Path, content: BinaryIO) -> int:
 
 
 def _copy(content: BinaryIO, to: IO[bytes], size: int) -> None:
-    """Not more than `size`: a file that is written meanwhile, such as a log, may have no end."""
+    """Copies no more than `size`: a file that is written meanwhile, such as a log, may have no end."""
     while size and (piece := content.read(min(size, PIECE_BYTES))):
         to.write(piece)
         size -= len(piece)

@@ -26,7 +26,7 @@ def with_commands(message: str) -> str:
 
 
 def _change(call: re.Match[str]) -> str:
-    """Without a merge patch in the message, what the settings look like."""
+    """If the message has no merge patch, the call shows what the settings look like."""
     try:
         settings = [*_settings(json.loads(call[2]))] if call[2] else []
     except (ValueError, AttributeError):

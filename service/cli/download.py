@@ -67,7 +67,7 @@ def _check_absent(target: Path) -> None:
 
 
 def _stem(path: str, target: Path) -> Path:
-    """Of the file for what has come: the same for the same call, and short however long the names are."""
+    """The name of the file for what has come: equal for equal calls, and short however long the names are."""
     return target.with_name(f".paceline-fetch-{sha256(f'{target.name} {path}'.encode()).hexdigest()[:16]}")
 
 
@@ -91,7 +91,7 @@ def _locked(stem: Path, target: Path) -> Iterator[None]:
 
 
 def _locks(file: TextIO) -> bool:
-    """Also where no lock can be had, as in some network file systems."""
+    """Goes on where no lock can be had, as in some network file systems."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -170,7 +170,7 @@ def _starts_at(response: httpx.Response, start: int) -> bool:
 
 
 def _etag(response: httpx.Response) -> str:
-    """Without quotation marks. Raises NotTheArchive for what does not begin an archive of the service."""
+    """The tag has no quotation marks. Raises NotTheArchive for what does not begin an archive of the service."""
     etag = response.headers.get("etag", "")
     found = _STRONG_ETAG.fullmatch(etag)
     if found is None or response.status_code != httpx.codes.OK:

@@ -12,7 +12,7 @@ app.add_typer(serve.app)
 
 @app.callback()
 def paceline() -> None:
-    """With a callback, Typer expects the command's name although there is only one."""
+    """Makes Typer expect the command's name although there is only one."""
 
 
 def main() -> None:

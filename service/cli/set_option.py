@@ -43,7 +43,7 @@ def path_text(names: Sequence[str]) -> str:
 
 
 def _names_in(path: str) -> list[str]:
-    """Of the fields from the outermost on. Names with dots have quotes: `space."model.lr".high`."""
+    """The fields' names from the outermost on. Names with dots have quotes: `space."model.lr".high`."""
     if not re.fullmatch(r'("[^"]+"|[^".]+)(\.("[^"]+"|[^".]+))*', path):
         raise BadArgument(f'--set must name a field as in limits.max_trials or space."model.lr".high; not {path!r}')
     return [quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|([^".]+)', path)]

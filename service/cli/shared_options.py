@@ -68,7 +68,7 @@ def access_token() -> str | None:
 
 
 def connect(url: str) -> Client:
-    """With several addresses, to the first one that accepts connections."""
+    """Connects to the first of several addresses that accepts connections."""
     addresses = addresses_in(url)
     chosen = next((one for one in addresses if len(addresses) > 1 and _accepts(one)), addresses[0])
     return Client(chosen, access_token())

@@ -45,7 +45,7 @@ def new_parent(run: Run, new: NewRun) -> dict[str, str]:
 
 
 def fitting(own: Sequence[Run], new: NewRun) -> list[Run]:
-    """Those of Paceline's runs that may be used as `new`: deleted ones only if there is no other, so that they stay so.
+    """Paceline's runs that may be used as `new`: deleted ones only if there is no other, so that they stay so.
 
     What is deleted and was never used is a late run.
     """

@@ -14,7 +14,7 @@ class _ResultsAtEvent(NamedTuple):
 
 
 class KnownResults:
-    """Of the experiments that were mirrored last. Those of the others are read from the database again."""
+    """The results of the experiments that were mirrored last. Those of the others are read from the database again."""
 
     def __init__(self) -> None:
         self._by_experiment: OrderedDict[str, _ResultsAtEvent] = OrderedDict()

@@ -68,7 +68,7 @@ def find_or_create(find: Callable[[], Result | None], create: Callable[[], Resul
 
 
 class _Failures:
-    """Of the attempts of one call."""
+    """The failures of the attempts of one call."""
 
     def __init__(self) -> None:
         self.count = 0

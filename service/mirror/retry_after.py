@@ -22,7 +22,7 @@ class NotingRetry(Retry):
     """
 
     def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:
-        """With 413 too, so that the error shows this status. Uploads of files (PUT) have an error with the answer."""
+        """True for 413, too, so that the error shows this status. The error of an upload (PUT) has the answer."""
         is_too_large = method == "POST" and status_code == _TOO_LARGE
         return is_too_large or super().is_retry(method, status_code, has_retry_after)
 

@@ -359,7 +359,7 @@ def _excerpt(message: str) -> str:
 
 
 def _unavailable(uri: str, message: str, error: MlflowException) -> MlflowUnavailable:
-    """With one line. MLflow's own message about a server that is not there has five, full of its libraries' objects."""
+    """An error of one line. MLflow's own message about an absent server has five, full of its libraries' objects."""
     reasons = (cause.strerror for cause in causes(error) if isinstance(cause, OSError))
     reason = next((one for one in reasons if isinstance(one, str) and one), None)  # of requests, it may be any object
     if is_away(error):

@@ -139,7 +139,7 @@ def _decision(update: RunUpdate, event: EventRow) -> None:
 
 
 def _checkpoint(update: RunUpdate, event: EventRow) -> None:
-    """With `report: best`, the tags name the best one."""
+    """If the objective has `report: best`, the tags name the best one."""
     if event.data.get("is_best") is False:
         return
     update.set_tags(checkpoint=event.data.get("uri"), checkpoint_step=event.data.get("step"))

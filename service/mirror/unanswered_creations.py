@@ -89,7 +89,7 @@ class UnansweredCreations:
                 del self._by_key[key]
 
     def due(self) -> list[UnansweredCreation]:
-        """Those for which it is time to look for late runs."""
+        """The creations for which it is time to look for late runs."""
         now = self._clock()
         return [one for one in self._by_key.values() if one.looks_at and one.looks_at[0] <= now]
 

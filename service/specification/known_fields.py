@@ -30,7 +30,7 @@ def places_of(name: str) -> list[str]:
 
 
 def known_fields(parent: Path, document: Any) -> list[str]:
-    """Those of the object that the path leads to in a specification; empty for an object without fixed fields."""
+    """The fields of the object that the path leads to in a specification; empty for an object without fixed fields."""
     kind: Any = ExperimentSpec
     value = document
     for part in parent:

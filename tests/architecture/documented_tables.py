@@ -19,7 +19,7 @@ def rows_under(page: str, heading: str) -> list[dict[str, str]]:
 
 
 def _cells(section: str) -> Iterator[list[str]]:
-    """Of the header, and of each row."""
+    """The cells of the header, and of each row."""
     _, bar, table = section.partition("\n|")
     for line in takewhile(lambda line: line.startswith("|"), f"{bar}{table}".strip().splitlines()):
         cells = [cell.strip() for cell in line.strip("|").split("|")]

@@ -41,7 +41,7 @@ def breaking_changes(before: Json, after: Json) -> list[str]:
 
 
 class _Comparison:
-    """Of two documents. A schema that requests use may only be widened, one that answers use only be narrowed.
+    """Compares two documents. A schema that requests use may only be widened, one that answers use only be narrowed.
 
     Except for enumerations in answers, which may get new values, such as another kind of trainer.
     """

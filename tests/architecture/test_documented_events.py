@@ -25,7 +25,7 @@ def test_every_kind_of_event_is_documented_and_no_other() -> None:
 
 
 def _kinds_in(source: str) -> Iterator[str]:
-    """Of all calls of `append_event`."""
+    """The kinds in all calls of `append_event`."""
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
     for function in functions:
         for node in ast.walk(function):

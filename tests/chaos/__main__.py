@@ -56,7 +56,7 @@ def _databases(asked: argparse.Namespace) -> Sequence[str]:
 
 
 def _wants_more(asked: argparse.Namespace, results: Sequence[Result]) -> bool:
-    """Not after a run that was not completed: the next one would hardly be."""
+    """A run that was not completed is the last: the next one would hardly be completed."""
     if not asked.faults:
         return True
     return results[-1].is_completed and sum(one.fault_count for one in results) < asked.faults

@@ -109,7 +109,7 @@ def changed(which: str, /, **data: Any) -> Change:
 
 
 def without(kind: str, decision: str | None = None) -> Change:
-    """Without the last event of a kind."""
+    """A run without the last event of a kind."""
 
     def change(events: Events) -> Events:
         last = max(one.seq for one in events if (one.kind, one.data.get("decision")) == (kind, decision))

@@ -109,7 +109,7 @@ def with_retry(seconds: float, **changes: Any) -> Tamper:
 
 
 def first_of(kind: str) -> Tamper:
-    """Without the last event of a kind that has several."""
+    """A run without the last event of a kind that has several."""
 
     def change(events: list[Event]) -> list[Event]:
         last = max(event.seq for event in events if event.kind == kind)

@@ -4,7 +4,7 @@ from service.mirror.adaptive_size import AdaptiveSize, AdaptiveSizes
 
 
 def test_a_failure_halves_what_failed() -> None:
-    """Also where that was less than the size allows: otherwise a short backlog would be repeated whole."""
+    """What failed may be less than the size allows: otherwise a short backlog would be repeated whole."""
     size = AdaptiveSize(2000)
     size.failed(2000)
     assert size.now == 1000

@@ -102,7 +102,7 @@ def test_a_trial_of_which_another_program_has_taken_writes_is_mirrored_whole(
 def test_empty_ids_that_an_earlier_version_has_stored_heal_by_themselves(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database, missing: str
 ) -> None:
-    """Also if the experiment has no new events."""
+    """They heal if the experiment has no new events, too."""
     history = begin_experiment()
     trial = history.completed_trial(0, 0.5)
     with database.write() as session:
@@ -122,7 +122,7 @@ def test_empty_ids_that_an_earlier_version_has_stored_heal_by_themselves(
 def test_a_page_is_shown_by_its_status_and_beginning(
     mirror: Any, begin_experiment: Callable[..., Any], proxy: Proxy, database: Database
 ) -> None:
-    """Also in the traceback, which the loop logs."""
+    """The traceback, which the loop logs, shows it in this way, too."""
     history = begin_experiment()
     proxy.status, proxy.body, proxy.lets_pass = 404, b"<html>\n" + b"<!-- /login?session=hidden -->\n" * 30_000, 0
 

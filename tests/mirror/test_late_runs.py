@@ -226,7 +226,7 @@ def test_late_runs_are_deleted_in_a_pass_in_which_mlflow_fails_at_another_experi
     now: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of many experiments on a bad connection, one fails in nearly each pass."""
+    """One of many experiments on a bad connection fails in nearly each pass."""
     history = begin_experiment("x-00000000000a", name="with a late run")
     mirror_at_the_second_try(mirror, delayed)
     kept = mirror.runs(history.name)[history.name].info.run_id

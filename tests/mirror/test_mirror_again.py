@@ -128,7 +128,7 @@ def test_a_trials_run_that_a_user_has_deleted_stays_deleted(
 def test_below_a_new_parent_run_are_the_runs_of_the_one_before(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database
 ) -> None:
-    """Those of trials that a restored database does not have are ended, too. Another experiment's stay as they are."""
+    """Runs of trials that a restored database does not have are ended. Another experiment's stay as they are."""
     history, other = begin_experiment(), begin_experiment("x-00000000000b", name="beside a new parent")
     history.completed_trial(0, 0.5)
     lost, others = history.trial(1, lr=0.1), other.trial(0, lr=0.1)

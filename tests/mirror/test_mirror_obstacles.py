@@ -76,7 +76,7 @@ def test_a_limit_that_changes_before_the_parent_run_is_known_does_not_stop_the_m
 def test_an_experiment_whose_mirror_fails_does_not_affect_the_others(
     mirror: Any, begin_experiment: Callable[..., Any], database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also one of which an event lacks what the mirror needs. It is the first in the order."""
+    """An event of one lacks what the mirror needs. It is the first in the order."""
     broken, other = begin_experiment("x-00000000000a", name="broken"), begin_experiment("x-00000000000b", name="whole")
     broken.append(CHANGED, {"before": "a secret"})
     other.completed_trial(0, 0.5)

@@ -43,7 +43,7 @@ def restore(database: Database, history: Any, trial: str, count: int) -> None:
 
 
 def runs_of_generation_1(mirror: Any, history: Any) -> dict[str, Any]:
-    """By the learning rate."""
+    """The runs by the learning rate."""
     experiment = mirror.client.get_experiment_by_name(history.name)
     found = mirror.client.search_runs([experiment.experiment_id], f"attributes.run_name = '{NAME}'")
     runs = {run.data.params["lr"]: run for run in found}

@@ -24,7 +24,7 @@ def earlier_revision() -> str:
 
 
 def build_earlier_images(images: dict[str, str], directory: Path) -> None:
-    """By the variables of docker-compose.yml."""
+    """The images by the variables of docker-compose.yml."""
     archive = directory / "earlier.tar"
     _git("archive", "--output", str(archive), earlier_commit())
     source = directory / "earlier"

@@ -17,6 +17,6 @@ MANY = 1000
 
 
 def production() -> Compose:
-    """With one CPU on each worker, the two workers of each trial of digits are on different nodes."""
+    """Each worker has one CPU, so the two workers of each trial of digits are on different nodes."""
     workers = {"RAY_WORKER_CPUS": "1", "RAY_WORKER_MEMORY": "4g"}
     return Compose(FILES, {**HELPERS, **STORAGE, **ACCESS, **workers}, SERVERS)

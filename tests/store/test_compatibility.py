@@ -20,7 +20,7 @@ BEFORE_THE_RULE = {"0006", "0011", "0013"}
 
 
 def schemas(database: Database) -> dict[str, Schema]:
-    """By revision."""
+    """The schemas by revision."""
     upgrade(database)
     found = {newest_revision(): schema_of(database.engine)}
     for number in reversed(range(1, int(newest_revision()))):
@@ -46,7 +46,7 @@ DROPPED_FIRST = {"0005", "0006", "0009", "0010", "0011", "0012"}
 
 
 def statements_by_revision(database: Database) -> dict[str, list[str]]:
-    """Of the upgrades to all revisions, and of the downgrades to the newest of `DROPPED_FIRST`."""
+    """The statements of the upgrades to all revisions, and of the downgrades to the newest of `DROPPED_FIRST`."""
     found: dict[str, list[str]] = {}
     said: list[str] = []
 

@@ -136,7 +136,7 @@ class GcsServer:
         return Response(found.content[start:stop], 206 if ranges else 200, headers)
 
     def _listing(self, request: Request) -> Response:
-        """With a delimiter, the object that stands for a directory is an item only if the caller wants those."""
+        """If there is a delimiter, the object that stands for a directory is an item only if the caller wants those."""
         prefix, delimiter = request.args.get("prefix", ""), request.args.get("delimiter")
         names = [one for one in sorted(self._objects) if one.startswith(prefix)]
         if delimiter:

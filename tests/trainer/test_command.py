@@ -370,7 +370,7 @@ def test_its_exit_code_comes_before_a_metrics_file_that_cannot_be_read(
 def test_its_failure_shows_its_output_where_it_has_no_standard_error(
     service: FakeService, add_command: AddCommand
 ) -> None:
-    """Of each rank its own, also where the output has no metrics and so is not captured."""
+    """Each rank has its own, also where the output has no metrics and so is not captured."""
     trial = add_command('echo "rank $RANK: no such file"; exit 1', workers=2, metrics={"file": "metrics.jsonl"})
     error = service.finished(trial).error
     assert error is not None

@@ -89,7 +89,7 @@ def data_processes() -> list[str]:
 
 
 def pid_of_process(name: str) -> int:
-    """That of the only actor of this class."""
+    """The process of the only actor of this class."""
     (pid,) = [pid for one, pid in living_actors() if one == name]
     return pid
 
@@ -356,7 +356,7 @@ def test_each_format_is_a_reader_of_ray_data_that_takes_paths_first(format_: Dat
 
 
 def test_the_example_saves_one_plain_model_and_continues_from_it(service: FakeService) -> None:
-    """Without the wrapper of several workers: the checkpoint can be loaded where there is one."""
+    """The model lacks the wrapper of several workers: the checkpoint can be loaded where there is one."""
     import torch  # noqa: PLC0415 - heavy
 
     example = Path(__file__).parents[2] / "examples" / "data"

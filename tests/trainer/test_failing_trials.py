@@ -67,7 +67,7 @@ def test_a_forked_child_that_fails_ends_there_and_the_trial_continues(
 
 
 def test_a_forked_child_ends_by_sigterm_as_in_a_plain_script(service: FakeService, add: Add, record: Path) -> None:
-    """With Ray's handler, which raises, the end of a `multiprocessing.Pool` would sometimes wait for it without end."""
+    """Ray's handler, which raises, would sometimes have the end of a `multiprocessing.Pool` wait for it without end."""
     trial = add("end_a_forked_child", trainer={"scaling": {"num_workers": 1}})
     assert service.finished(trial).outcome == Outcome.COMPLETED
     assert record.read_text() == f"0 code {-signal.SIGTERM}\n"

@@ -32,7 +32,7 @@ def api(tmp_path: Path, sqlite: Path, ray_address: str) -> Iterator[Api]:
 
 
 def failure_of(service: FakeService, trainer: dict[str, Any], **config: Any) -> Failure:
-    """That of a trial whose checkpoint is not there."""
+    """The failure of a trial whose checkpoint is not there."""
     missing = {"uri": f"{service.storage}/none", "step": 3}
     trial = service.add_trial({"scaling": {"num_workers": 1}, **trainer}, config, resume=missing)
     error = service.finished(trial).error

@@ -78,7 +78,7 @@ def test_an_exploited_trial_trains_on_with_the_donors_weights_and_its_new_params
 
 
 def checkpoints_below(folder: Path) -> set[str]:
-    """Also while directories are removed, at which `Path.rglob` fails."""
+    """Works while directories are removed, at which `Path.rglob` fails."""
     return {found for found, _, _ in os.walk(folder) if Path(found).name.startswith("checkpoint_")}
 
 

@@ -71,7 +71,7 @@ def node(service: FakeService, ray_address: str, small_environment: str) -> Iter
 def test_pip_and_uv_install_what_a_trial_needs_and_each_environment_has_workers_of_its_own(
     service: FakeService, node: SecondNode, tmp_path: Path
 ) -> None:
-    """Also from the package's requirements; a failing installation ends the trial with pip's own words."""
+    """The package's requirements count, too; a failing installation ends the trial with pip's own words."""
     first, second = wheel(tmp_path, "1.0"), wheel(tmp_path, "2.0")
     archive = tmp_path / "package.zip"
     with zipfile.ZipFile(archive, "w") as files:

@@ -26,7 +26,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BracketWeights:
-    """By bracket. An agreement is NaN where trials are not stopped before their end; the weight is 1 there."""
+    """The weights of brackets. An agreement is NaN where no trial is stopped before its end; the weight is 1 there."""
 
     shares: Values
     weights: Values

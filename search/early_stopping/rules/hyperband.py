@@ -77,7 +77,7 @@ class Hyperband(SuccessiveHalving):
 
     @cached_property
     def first_rungs(self) -> Sequence[int]:
-        """By bracket. That of a bracket which stops no trial is `max_step`."""
+        """The first rung of each bracket. A bracket which stops no trial has `max_step`."""
         found = [self.min_step * self.reduction_factor**bracket for bracket in range(self._bracket_count)]
         return [*found, self.max_step] if self.weighted and found[-1] < self.max_step else found
 
@@ -92,7 +92,7 @@ class Hyperband(SuccessiveHalving):
 
     @cached_property
     def _bracket_count(self) -> int:
-        """Without the one that `weighted` may add.
+        """The number of brackets, not counting the one that `weighted` may add.
 
         In integers: Optuna's quotient of logarithms is below 5 for 1 to 243 at 3, which has 6 brackets.
         """

@@ -72,7 +72,7 @@ class Patient(StoppingRule):
         return self.wrapped_rule.pool_of(number, bracket)
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:
-        """Those of the wrapped rule; but a trial that improves reaches no rung until it stops improving, and then all.
+        """The wrapped rule's; but a trial that improves reaches no rung until it stops improving, and then all.
 
         So does Optuna's PatientPruner.
         """

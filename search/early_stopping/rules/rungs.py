@@ -61,7 +61,7 @@ class Rungs(StoppingRule):
         return [rung for rung in self.rungs_up_to(report) if rung > before][-1:]
 
     def rungs_up_to(self, report: MetricReport) -> Iterator[int]:
-        """Those that the trial has come to, in order, with this report or before it."""
+        """The rungs that the trial has come to, in order, with this report or before it."""
         rung, end = self.first_recorded(self.pool_of(report.number, report.bracket)), self.last_step
         while rung <= report.step and (end is None or rung < end):
             yield rung

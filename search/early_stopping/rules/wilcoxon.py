@@ -89,7 +89,7 @@ def _first_of_the_best(peers: Peers, direction: Direction) -> Peer | None:
 
 
 def _average(values: Sequence[float]) -> float:
-    """The same for the values in any order, so that trials tie whose cases came in different orders."""
+    """The average in any order of the values, so that trials tie whose cases came in different orders."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:

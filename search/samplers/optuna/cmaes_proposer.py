@@ -67,7 +67,7 @@ class CmaesProposer:
         return without_warning(EvolvedCmaEsSampler, space=space, optimizer=optimizer, seed=seed, **options)
 
     def _popsize(self) -> int:
-        """By default that of Optuna, which is that of the library cmaes."""
+        """The default is that of Optuna, which is that of the library cmaes."""
         return self._options["popsize"] or 4 + int(3 * np.log(max(1, self._dimensions)))
 
     def _evolved(self, optimizer: bytes | None, generation: list[FrozenTrial], _: int) -> bytes:

@@ -102,18 +102,18 @@ def distribution_of(parameter: Parameter) -> FloatDistribution | IntDistribution
 
 
 def distributions_of(space: Space) -> dict[str, BaseDistribution]:
-    """By name, in alphabetical order: the order in which Optuna's samplers draw."""
+    """The distributions by name, in alphabetical order: the order in which Optuna's samplers draw."""
     return {name: distribution_of(space.root[name]) for name in sorted(space.root)}
 
 
 def joint_distributions_of(space: Space) -> dict[str, BaseDistribution]:
-    """Those of the parameters that can be sampled jointly: that always exist and have more than one value."""
+    """The distributions of parameters that can be sampled jointly: they always exist and have several values."""
     distributions = distributions_of(space)
     return {name: one for name, one in distributions.items() if not one.single() and not space.root[name].when}
 
 
 def joint_numbers_of(space: Space) -> dict[str, BaseDistribution]:
-    """Those of them that are numeric."""
+    """The numeric ones of `joint_distributions_of`."""
     joint = joint_distributions_of(space)
     return {name: one for name, one in joint.items() if not isinstance(one, CategoricalDistribution)}
 

@@ -12,7 +12,7 @@ from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 
 
 class FrozenTrials:
-    """With the curve score, every trial that has shown something counts as completed."""
+    """Optuna's trials. If there is a curve score, every trial that has shown something counts as completed."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem

@@ -108,7 +108,7 @@ def _beyond_the_middle_infinite(problem: Problem, number: int) -> FrozenTrial:
 
 
 def gp_counts_from_the_best_expected_value(*, running: bool) -> None:
-    """With a constraint, because then the expected improvement is a part of the acquisition function."""
+    """The check has a constraint, because then the expected improvement is a part of the acquisition function."""
     from search.samplers.optuna.gp.sampler import DivergenceGpSampler  # noqa: PLC0415 - may fail, and is then caught
 
     space = Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}})

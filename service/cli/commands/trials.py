@@ -179,7 +179,7 @@ def _best_of(client: Client, experiment: str) -> dict[str, Any]:
 
 
 def _step_to_fetch(trial: dict[str, Any]) -> int:
-    """That of the checkpoint that the service shows with the trial."""
+    """The step of the checkpoint that the service shows with the trial."""
     if trial["checkpoint"] is None:
         raise arguments.BadArgument(f"trial {trial['number']} ({trial['id']}) has no checkpoint")
     return int(trial["checkpoint"]["step"])

@@ -13,7 +13,7 @@ from service.settings import BadSettings, storage_location
 
 
 def run_checks(services: Sequence[str], ray_address: str | None, storage: str | None) -> Iterator[Check]:
-    """Of each service, of the service's settings where they are set, and of a Ray cluster's nodes if it is named."""
+    """Checks each service, the service's settings where they are set, and a Ray cluster's nodes if it is named."""
     for url in services:
         yield from _service(url)
     yield from check_settings()

@@ -35,7 +35,7 @@ def _ended(attempt: Json, failure: str | None) -> str:
 
 
 def _progress(attempt: Json, now: datetime) -> str:
-    """Of an attempt that has not ended. A start takes minutes where packages are installed."""
+    """The progress of an attempt that has not ended. A start takes minutes where packages are installed."""
     last = attempt["last_report_at"]
     if not (last or attempt.get("began_at") or is_caller(attempt["agent"])):
         return (

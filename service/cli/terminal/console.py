@@ -43,7 +43,7 @@ err = SafeConsole(stderr=True)
 
 
 def exit_code_of(ended: dict[str, Any]) -> int:
-    """Of a command that has followed the experiment to its end."""
+    """The exit code of a command that has followed the experiment to its end."""
     return EXIT_FAILED if ended["status"] == "failed" else 0
 
 

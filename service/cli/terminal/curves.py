@@ -49,7 +49,7 @@ class Curve:
 
 
 class Curves:
-    """By trial id. `add` takes events in their order."""
+    """The curves of trials, by id. `add` takes events in their order."""
 
     def __init__(self, metric: str) -> None:
         self._metric = metric
@@ -83,7 +83,7 @@ class Scale:
 
     @classmethod
     def of(cls, curves: list[Curve]) -> "Scale":
-        """Of curves that have at least one point together."""
+        """The scale of curves that have at least one point together."""
         values = sorted(value for curve in curves for value in curve.points.values())
         cut = int(len(values) * OUTLIERS)
         steps = (step for curve in curves for step in curve.points)

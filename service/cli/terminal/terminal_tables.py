@@ -62,7 +62,7 @@ def _experiment_facts(one: Json) -> Iterable[tuple[str, str]]:
 
 
 def _ending(one: Json) -> str | None:
-    """Of an experiment that has an end reason while its last trials run; otherwise None."""
+    """How many trials of an experiment with an end reason still run; None if it has none, or none runs."""
     left = one.get("counts", {}).get("running", 0)
     if not one.get("ending") or not left:
         return None
@@ -180,7 +180,7 @@ def _best_facts(one: Json, metric: str) -> Iterable[tuple[str, str]]:
 
 
 def status(one: Json) -> str:
-    """Of an experiment or a trial, with the kind of its failure: `failed: diverged`."""
+    """The status of an experiment or a trial, with the kind of its failure: `failed: diverged`."""
     colour = COLOURS.get(one["status"], "default")
     shown = ": ".join(filter(None, [one["status"], one.get("failure_kind")]))
     return f"[{colour}]{escape(shown)}[/{colour}]"

@@ -96,5 +96,5 @@ def _width(markup: str) -> int:
 
 
 def _text(markup: str, style: str = "") -> Text:
-    """Without Rich's codes for emojis: `x[:m:2]` is Python. Control characters are in it as in `plain`."""
+    """Leaves Rich's codes for emojis as they are: `x[:m:2]` is Python. Control characters are as in `plain`."""
     return Text.from_markup(escaped(markup), style=style, emoji=False)

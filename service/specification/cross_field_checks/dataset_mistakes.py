@@ -60,7 +60,7 @@ def missing_files(trainer: Trainer, files: Sequence[str]) -> Iterator[Mistake]:
 
 
 def in_users_words(mistake: Mistake) -> Mistake:
-    """Without what pydantic puts into the path of a mistake in the datasets."""
+    """Removes what pydantic puts into the path of a mistake in the datasets."""
     path = mistake.path
     is_inside = path[:2] == IN_SPECIFICATION and path[2:3] and path[2] in set(UnionMember)
     return Mistake((*path[:2], *path[3:]), mistake.message) if is_inside else mistake

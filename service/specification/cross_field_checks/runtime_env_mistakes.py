@@ -108,7 +108,7 @@ def _fault_of_form(requirement: str) -> str | None:
 
 
 def mistakes_in_requirements(trainer: Trainer, files: Sequence[str], content: bytes | None) -> Iterator[Mistake]:
-    """Those of `from_package`. `files` are the package's, and `content` is that of its requirements.txt."""
+    """The mistakes of `from_package`. `files` are the package's, and `content` is that of its requirements.txt."""
     installers = [(name, one) for name, one in _installers(trainer.runtime_env or RuntimeEnv()) if one.from_package]
     for name, installer in installers:
         path = (*IN_SPECIFICATION, name)

@@ -69,7 +69,7 @@ def file_mistake(module: str) -> str:
 
 
 def without_selector_member(mistake: Mistake) -> Mistake:
-    """Without what pydantic puts into the path of a mistake in a label selector."""
+    """Removes what pydantic puts into the path of a mistake in a label selector."""
     path, place = mistake.path, len(LABEL_SELECTOR)
     is_inside = path[:place] == LABEL_SELECTOR and path[place : place + 1] and path[place] in set(SelectorMember)
     return Mistake((*path[:place], *path[place + 1 :]), mistake.message) if is_inside else mistake

@@ -64,7 +64,7 @@ def started(service: Api) -> Held:
 
 
 def restored(service: Api, held: Held) -> Held:
-    """The same attempt, as its holder goes on with it after the restore."""
+    """The attempt that was held before, as its holder goes on with it after the restore."""
     return Held(service, held.assignment, sequence=held.sequence)
 
 

@@ -152,7 +152,7 @@ def services(
 
 
 def test_every_process_proposes_from_the_whole_history(services: Any) -> None:
-    """The same search with the same seed, once at one process and once at all processes in turn."""
+    """One search with one seed runs twice: at one process, and at all processes in turn."""
     clients = [client for client, _ in services]
     alone, in_turn = search(clients[:1]), search(clients)
     assert alone == in_turn

@@ -296,7 +296,7 @@ def test_the_choice_is_stored(settings: Settings) -> None:
 
 @pytest.mark.parametrize("saves", [True, False], ids=["promoting", "stopping"])
 def test_decisions_are_those_of_the_same_rule_from_a_user(service: Api, saves: bool) -> None:
-    """The same trials, in the same order: one rule is chosen, the other one written by the user at that moment."""
+    """Equal trials in equal order: one rule is chosen, the other one written by the user at that moment."""
     search = {"sampler": "random", "seed": 3}
     by_service = created(service, search=search, early_stopping={"rule": "auto"})["name"]
     by_user = created(service, search=search)["name"]

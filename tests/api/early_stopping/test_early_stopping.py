@@ -145,7 +145,7 @@ def test_a_search_by_curves_goes_on_after_a_restart_as_if_undisturbed(service: A
 
 
 def test_a_search_under_constraints_goes_on_after_a_restart_as_if_undisturbed(service: Api) -> None:
-    """Also where running trials have reached rungs and are feasible, after the view has read them without values."""
+    """Running trials have reached rungs and are feasible, after the view has read them without values."""
     spec = EARLY | {"constraints": [{"metric": "memory", "max": 1}]}
     name = service.create(**spec)["name"]
     context = service.app.state.context

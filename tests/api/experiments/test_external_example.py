@@ -73,7 +73,7 @@ class Faulty(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Not in the tests' output."""
+        """Keeps the calls out of the tests' output."""
 
 
 @contextmanager

@@ -168,7 +168,7 @@ moody = broken_rules:Moody
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """With packages that are installed in an environment of their own, as pip would do it."""
+    """Has packages that are installed in an environment of their own, as pip would do it."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "broken_samplers.py").write_text(BROKEN_SAMPLERS)
     (folder / "broken_rules.py").write_text(BROKEN_RULES)

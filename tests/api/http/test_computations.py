@@ -117,7 +117,7 @@ def test_a_killed_worker_fails_its_own_call_only(settings: Settings) -> None:
             return any(now > before.setdefault(worker, now) + 0.5 for worker, now in seconds.items())
 
         def is_killed() -> bool:
-            """Not at the first try between the reading of the document and the preview: no worker has the call then."""
+            """Spares the first try between the reading of the document and the preview: no worker has the call then."""
             kill_all(workers())
             return computing.done()
 

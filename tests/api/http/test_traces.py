@@ -28,7 +28,7 @@ def traced(settings: Settings, spans: InMemorySpanExporter) -> Iterator[Api]:
 
 
 def named(spans: InMemorySpanExporter, name: str, count: int = 1) -> Sequence[ReadableSpan]:
-    """Those of this name, once there are so many: a call's span ends after its answer."""
+    """The spans of this name, once there are so many: a call's span ends after its answer."""
     return (
         wait_until(
             lambda: (

@@ -111,7 +111,7 @@ def test_an_unknown_package_is_not_found(service: Api) -> None:
 
 
 def patched(archive: bytes, *changes: tuple[int, int]) -> bytes:
-    """With (offset, byte) set; negative offsets count from the zip's directory, less one."""
+    """Sets each (offset, byte); negative offsets count from the zip's directory, less one."""
     body, directory = bytearray(archive), archive.index(DIRECTORY)
     for offset, byte in changes:
         body[offset if offset >= 0 else directory - offset] = byte

@@ -301,7 +301,7 @@ def a_bucket() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_credentials_go_to_the_server_of_the_storage_only(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for what a version has stored that took any query in a report."""
+    """So does the URI that an earlier version has stored, which took any query in a report."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "key")
     with a_bucket() as (own, calls), a_bucket() as (other, stray_calls):

@@ -19,7 +19,7 @@ def an_attempt(service: Api, **changes: Any) -> tuple[str, Held]:
 
 
 def listed(held: Held) -> dict[str, dict[str, Any]]:
-    """By URI."""
+    """The checkpoints by URI."""
     return {one["uri"]: one for one in held.api.get(f"/v1/trials/{held.trial}/checkpoints")["items"]}
 
 
@@ -118,7 +118,7 @@ ELSEWHERE = "?region=eu&endpoint_override=elsewhere.example"
 
 @pytest.mark.parametrize("storage", [BUCKET, "/data/checkpoints", "abfs://container@ours.example/checkpoints"])
 def test_a_report_of_a_training_function_cannot_name_another_server(settings: Settings, storage: str) -> None:
-    """Of these schemes the authority names the server, which an agent would ask to delete the checkpoint."""
+    """In these schemes the authority names the server, which an agent would ask to delete the checkpoint."""
     with running(changed(settings, storage=storage)) as service:
         _, held = an_attempt(service, trainer={"kind": "torch", "entrypoint": "train:train_fn"})
         for uri in ("abfs://container@evil.example/x/trial-0-attempt-1/ck", "hdfs://evil.example:8020/x"):

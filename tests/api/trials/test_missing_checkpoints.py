@@ -232,7 +232,7 @@ def test_a_checkpoint_that_is_saved_anew_at_the_step_replaces_the_missing_one(se
 
 
 def test_an_older_checkpoint_stays_when_the_missing_one_is_saved_anew(service: Api) -> None:
-    """Also if the new one is no better. The slot counts the same ones: those that it got, and its own."""
+    """It stays if the new one is no better, too. The slot counts the same ones: those that it got, and its own."""
     objective = {"metric": "accuracy", "direction": "maximize", "report": "best"}
     name, trial = saved(service, (8, 9, 10), objectives=[objective])
     miss(service, name)
@@ -330,7 +330,7 @@ def after_missing_its_own(service: Api, name: str, heir: Held) -> Held:
 
 
 def test_a_member_of_a_population_continues_from_its_donors_checkpoint_if_its_own_is_missing(service: Api) -> None:
-    """Not from what it has saved with its earlier params."""
+    """What it has saved with its earlier params is not used."""
     name = service.create(**a_population(checkpoints={"keep": 3}))["name"]
     heir, _ = an_heir(service, name, Trainer())
     assert resumed_from(after_missing_its_own(service, name, heir)) == "/checkpoints/0-1-2"

@@ -294,7 +294,7 @@ def test_mistakes_in_objectives_and_constraints_are_reported(service: Api) -> No
 
 
 def test_the_search_gets_all_objectives_and_constraints(service: Api) -> None:
-    """With a sampler that uses both, which must accept trials of every kind."""
+    """The sampler uses both, and must accept trials of every kind."""
     limits = {"max_trials": 12, "parallelism": 2}
     search = {"sampler": "tpe", "seed": 1, "options": {"n_startup_trials": 2}}
     name = service.create(objectives=TWO, constraints=SMALL, search=search, limits=limits)["name"]

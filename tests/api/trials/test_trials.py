@@ -88,7 +88,7 @@ def test_only_as_many_checkpoints_are_shown_as_are_kept(service: Api) -> None:
 
 
 def test_of_checkpoints_sent_together_the_last_reports_is_kept(service: Api) -> None:
-    """Also when the step metric decreases, because the slot, too, uses the order of its reports."""
+    """The order of the reports counts, as in the slot, when the step metric decreases, too."""
     held = service.ask(service.create(step_metric="epoch")["name"])
     assert held
     metrics = [{"accuracy": 0.5, "epoch": epoch} for epoch in (5, 3)]

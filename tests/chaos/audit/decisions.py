@@ -13,5 +13,5 @@ def facts(decision: str, milestone: int, value: float, cutoff: float | None, com
 
 
 def facts_of(stored: Mapping[str, Any]) -> Facts:
-    """Those of an event, or of a row."""
+    """The facts of an event, or of a row."""
     return {name: stored.get(name) for name in FACTS}

@@ -110,7 +110,7 @@ class _Rungs:
         return may_create or any(status in LIVE for status in self.status.values())
 
     def _best(self, rung: int, count: int) -> list[str]:
-        """Of trials that tie, the older ones are better."""
+        """The older of trials that tie is better."""
         there = self.reached[rung]
         return sorted(there, key=there.__getitem__)[:count]
 

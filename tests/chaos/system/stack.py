@@ -107,7 +107,7 @@ class Stack:
 
     @property
     def service_urls(self) -> dict[str, str]:
-        """By the name of the service."""
+        """The URLs by the name of the service."""
         return {f"service-{number}": url for number, url in enumerate(self.urls)}
 
     @property

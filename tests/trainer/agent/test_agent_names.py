@@ -49,7 +49,7 @@ class Watched(NoSlots):
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """With leases that do not expire during a test: a dead agent's name is free before."""
+    """The leases do not expire during a test: a dead agent's name is free before."""
     return changed(settings, lease_seconds=10 * PATIENCE_SECONDS)
 
 

@@ -22,7 +22,7 @@ COUNT = 2
 
 @pytest.fixture
 def loop(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Of the session's agent's job, in this process; the test runs it. It believes that the processors are idle.
+    """The loop for the job of the session's agent; the test runs it. It believes that the processors are idle.
 
     The agent's own loop rests, because processes that it starts would be counted, too.
     """

@@ -52,7 +52,7 @@ def near(api: Api, ray_address: str) -> Iterator[None]:
 
 @pytest.fixture
 def far(api: Api) -> Iterator[Site]:
-    """With six CPUs; the near one has eight."""
+    """The far cluster has six CPUs; the near one has eight."""
     site = Site([])
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:  # short: it gets sockets
         try:

@@ -73,7 +73,7 @@ def shown(api: Api, trial: str) -> dict[str, Any]:
 
 
 def let_leases_run_out(api: Api) -> None:
-    """Of attempts and of agents' names; calls that the service has before may extend them again."""
+    """Ends leases of attempts and of agents' names; calls that the service has before may extend them again."""
     with api.app.state.context.database.write() as session:
         for attempt in session.query(AttemptRow).where(AttemptRow.lease_expires_at.is_not(None)):
             attempt.lease_expires_at -= timedelta(seconds=LEASE_SECONDS)

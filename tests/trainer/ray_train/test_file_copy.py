@@ -111,7 +111,7 @@ PAGES = {
 def test_a_file_for_which_a_gateway_has_answered_is_an_error(
     s3: S3Server, storage: "Storage", checkpoint: Path, page: bytes, answered: str
 ) -> None:
-    """Without an error from pyarrow; a page has the size of a file, if that is asked for the file alone."""
+    """Pyarrow gives no error; a page has the size of a file, if that is asked for the file alone."""
     from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
 
     methods = {"each call": "HEAD GET PUT POST", "writing": "PUT POST", "writing and reading a file": "HEAD PUT POST"}

@@ -321,7 +321,7 @@ def test_a_slot_killed_while_its_fresh_processes_start_leaves_nothing(service: F
     earlier = set(placement_group_table())
 
     def states() -> list[str]:
-        """Of the slot's groups: one to see whether there is room, and then Ray Train's own."""
+        """The states of the slot's groups: one to see whether there is room, and then Ray Train's own."""
         return sorted(group["state"] for id_, group in placement_group_table().items() if id_ not in earlier)
 
     trial = add(trainer={"reuse_workers": False}, config={"steps": 10_000, "pause": 0.1})

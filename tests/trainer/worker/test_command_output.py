@@ -25,7 +25,7 @@ def test_of_a_progress_bar_the_last_state_is_shown() -> None:
 
 @pytest.mark.parametrize(("error", "shown"), [("cause\n", "cause\n"), (" \n", "output\n"), ("", "output\n")])
 def test_the_output_counts_where_nothing_is_in_the_standard_error(tmp_path: Path, error: str, shown: str) -> None:
-    """Not what was there before."""
+    """What was there before does not count."""
     files = {tmp_path / "err": error, tmp_path / "out": "output\n"}
     for path in files:
         path.write_text("earlier\n")

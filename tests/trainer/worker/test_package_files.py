@@ -33,7 +33,7 @@ def a_zip() -> bytes:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """Of the visible files and folders."""
+    """The contents of the visible files and folders."""
     visible = [path for path in folder.rglob("*") if "__pycache__" not in path.parts]
     return {path.relative_to(folder).as_posix(): path.read_text() if path.is_file() else "" for path in visible}
 

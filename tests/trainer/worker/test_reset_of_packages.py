@@ -142,7 +142,7 @@ def test_joblibs_pool_ends_with_its_trial(trials: Trials) -> None:
 
 
 def test_a_data_loader_in_a_reference_cycle_ends_by_itself(trials: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without help torch waits five seconds for each of its processes, and then terminates it."""
+    """Torch alone waits five seconds for each of its processes, and then terminates it."""
     terminated: list[BaseProcess] = []
     monkeypatch.setattr(BaseProcess, "terminate", terminated.append)
     train = """

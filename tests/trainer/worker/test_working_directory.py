@@ -119,7 +119,7 @@ def test_the_ranks_of_a_node_share_it_and_the_last_one_removes_it(tmp_path: Path
 
 
 def test_a_rank_that_ends_before_another_has_begun_leaves_the_directory_to_it(tmp_path: Path, package: Path) -> None:
-    """Without a backend the ranks do not wait for each other. The other may be there already, inside of Ray Train."""
+    """Ranks that have no backend do not wait for each other. The other may be there already, inside of Ray Train."""
     first = enter(at(tmp_path), package, ranks=2)
     first.leave()
     os.chdir(at(tmp_path))

@@ -358,7 +358,7 @@ def test_serve_without_its_database_fails_as_other_commands_do(tmp_path: Path) -
 
 
 def test_a_second_service_on_one_sqlite_database_is_refused(tmp_path: Path) -> None:
-    """Also by another path. It would not hear of the changes of the first one."""
+    """Another path to it makes no difference. The second would not hear of the changes of the first one."""
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "data")
     with serving(tmp_path / "data"):

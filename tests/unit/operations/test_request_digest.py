@@ -6,7 +6,7 @@ from tests.conftest import a_spec
 
 
 class LaterSpec(ExperimentSpec):
-    """Of a later version, which has one more field."""
+    """A specification of a later version, which has one more field."""
 
     later: int = 3
 

@@ -50,7 +50,7 @@ def test_the_front_has_the_values_that_no_others_dominate(case: tuple[list[list[
 def test_the_number_of_a_front_counts_the_longest_chain_that_dominates(
     case: tuple[list[list[float]], list[Direction]], lost: int
 ) -> None:
-    """Also with a loss that is not known, which is infinite."""
+    """A loss that is not known, which is infinite, counts, too."""
     rows = losses(*case)
     rows[lost : lost + 1] = np.inf
 

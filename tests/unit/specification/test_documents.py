@@ -240,7 +240,7 @@ def test_json_is_read_as_python_reads_it(value: Any) -> None:
 
 
 class Yaml12Dumper(yaml.SafeDumper):
-    """Also quotes the texts that only YAML 1.2 reads as numbers: PyYAML, which writes YAML 1.1, leaves 0E0 as it is."""
+    """Quotes texts that only YAML 1.2 reads as numbers, too: PyYAML, which writes YAML 1.1, leaves 0E0 as it is."""
 
 
 Yaml12Dumper.add_implicit_resolver(

@@ -19,7 +19,7 @@ from search.space.space import Space
 
 
 class AbsentValues:
-    """Those of the conditional parameters, as Optuna represents them: the middle of the range, or the first choice."""
+    """The values that Optuna gives absent conditional parameters: the middle of the range, or the first choice."""
 
     def __init__(self, space: Space) -> None:
         distributions = distributions_of(space)

@@ -21,7 +21,7 @@ Places = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Existence:
-    """Of one parameter: its coordinate, the value there if it does not exist, and where its parents have to be."""
+    """One parameter's coordinate, the value there if it does not exist, and where its parents have to be."""
 
     index: int
     absent: float
@@ -42,7 +42,7 @@ def with_absent_values(x: torch.Tensor, existences: Sequence[Existence]) -> torc
 
 
 def existences_of(space: Space, distributions: Mapping[str, BaseDistribution]) -> list[Existence]:
-    """Of the conditional parameters; `distributions` are those of the model's space, in its order."""
+    """Returns one for each conditional parameter; `distributions` are those of the model's space, in its order."""
     indexes = {name: index for index, name in enumerate(distributions)}
     return [
         Existence(

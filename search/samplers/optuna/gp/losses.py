@@ -19,7 +19,7 @@ HUGE = float(np.finfo(np.float64).max) / SHRINK
 
 
 def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
-    """Those that are no finite number, or `far` times as far above the median as the least is below it.
+    """Tells which are no finite number, or `far` times as far above the median as the least is below it.
 
     `trials` are the indexes of the trials that they are of. The median is that of the first ones, which were drawn at
     random: when a search has found the best values, that of all is close to them, and everything else far away.
@@ -45,7 +45,7 @@ def bounded(losses: Array, far: float = 1.0) -> Array:
 
 
 def standardized(losses: Array) -> Array:
-    """With the mean 0 and the deviation 1, and more is better. All 0 if they are equal."""
+    """Returns them with the mean 0 and the deviation 1, and more is better. All are 0 if they are equal."""
     known = losses / (np.abs(losses).max() or 1.0)  # or the squares of small ones would be 0
     values: Array = (known.mean() - known) / (known.std() or 1.0)
     return values

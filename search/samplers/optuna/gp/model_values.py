@@ -79,7 +79,7 @@ def log_offset(losses: Array, drawn: int) -> float | None:
 
 
 def with_logarithms(losses: Array, offset: float | None) -> Array:
-    """Those of the losses with the offset of `log_offset`, or the losses if there is none."""
+    """The logarithms of the losses with the offset of `log_offset`, or the losses if there is none."""
     return losses if offset is None else np.log(losses + offset)
 
 
@@ -111,7 +111,7 @@ def _by_magnitude(violations: Array) -> Array:
 
 
 def _log1p_of_quotient(sizes: Array, unit: float) -> Array:
-    """Also where the quotient is no float."""
+    """Holds where the quotient is no float, too."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.logaddexp(0.0, np.log(sizes) - np.log(unit)))
 

@@ -229,7 +229,7 @@ class LevelGpSampler(DivergenceGpSampler):
 
 
 def _diverged(losses: Array, *, are_comparable: bool) -> Flags:
-    """With several objectives or constraints, only those that report no number.
+    """If there are several objectives or constraints, only trials that report no number count.
 
     An objective that varies by orders of magnitude is common then, and feasible trials may be the expensive ones.
     """
@@ -263,7 +263,7 @@ def _expected(model: GPRegressor, inputs: Array) -> Array:
 
 
 class _Product(BaseAcquisitionFunc):
-    """Of acquisition functions, which are logarithms."""
+    """The product of acquisition functions, which are logarithms."""
 
     def __init__(self, factors: Sequence[BaseAcquisitionFunc]) -> None:
         super().__init__(np.mean([one.length_scales for one in factors], axis=0), factors[0].search_space)

@@ -62,7 +62,7 @@ def test_an_order_to_end_is_followed_although_ray_does_not_end_the_workers(
 def test_a_function_that_trained_on_past_its_decision_was_stopped_and_its_later_checkpoints_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deciding: int
 ) -> None:
-    """Also if the deciding report was its last one: without the outage it would have left there."""
+    """The deciding report may be its last one: without the outage it would have left there."""
     monkeypatch.setattr(ReportBarrier.__init__, "__kwdefaults__", {"wait_seconds": 0})
 
     async def run() -> None:

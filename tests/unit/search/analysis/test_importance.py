@@ -62,7 +62,7 @@ def test_importances_do_not_depend_on_the_unit(evaluator: Evaluator, factor: flo
 @pytest.mark.parametrize("evaluator", BOTH)
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_importances_are_optunas(evaluator: Evaluator, direction: Direction) -> None:
-    """Of fANOVA for numbers on their own scales: a logarithmic one for the learning rate, and four equal parts."""
+    """FANOVA judges numbers on their own scales: a logarithmic one for the learning rate, and four equal parts."""
     some, on_unit_scale = trials(60), evaluator == "fanova"
     study = optuna.create_study(direction=direction)
     oracle = {"ped_anova": PedAnovaImportanceEvaluator(), "fanova": FanovaImportanceEvaluator(n_trees=16, seed=0)}

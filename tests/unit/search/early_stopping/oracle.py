@@ -21,7 +21,7 @@ EXACT_VALUES = st.integers(-3, 3).map(float) | st.integers(-160, 160).map(lambda
 
 
 def max_jump(min_step: int, reduction_factor: int) -> int:
-    """With so many steps from report to report none passes two rungs. Of these Optuna counts both, ours the higher."""
+    """If so many steps are between reports, none passes two rungs. Optuna counts both of these, ours the higher."""
     return min_step * (reduction_factor - 1)
 
 

@@ -44,7 +44,7 @@ def best_since_and_before(curve: dict[int, float], count: int, direction: Direct
 def test_a_curve_answers_as_a_plain_dict(
     reports: list[tuple[int, float, bool]], count: int, direction: Direction
 ) -> None:
-    """Also if steps come late or again, and whether the curve is read after each report or not."""
+    """Steps may come late or again, and the curve may be read after each report or not."""
     curve, plain = InMemoryCurve(), dict[int, float]()
     for step, value, is_read in reports:
         curve[step] = plain[step] = value

@@ -216,7 +216,7 @@ WRONG = [*NOT_FINITE, 1.5]
 
 
 def short(value: object) -> str:
-    """Without an address, which would differ between the processes of pytest-xdist."""
+    """The text lacks the address, which would differ between the processes of pytest-xdist."""
     if isinstance(value, int):
         return "huge"
     return "object" if type(value) is object else repr(value)

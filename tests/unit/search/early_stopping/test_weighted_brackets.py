@@ -15,7 +15,7 @@ WEIGHTED = {"rule": "hyperband", "max_step": LAST, "weighted": True}
 
 
 def brackets_after(trials: Trials) -> list[Bracket]:
-    """Those of further trials, none of which reports."""
+    """The brackets of further trials, none of which reports."""
     found = [trials.create(number) for number in range(1000, 1000 + COUNT)]
     return [one for one in found if one is not None]
 

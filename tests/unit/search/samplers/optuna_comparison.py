@@ -98,7 +98,7 @@ def of_optuna(
     *,
     minimized: bool = False,
 ) -> list[Params]:
-    """The same by Optuna with its own storage; each trial's random numbers are derived from (seed, number).
+    """Optuna does it with its own storage; each trial's random numbers are derived from (seed, number).
 
     `minimized`: maximized objectives are negated, and Optuna minimizes all of them.
     """

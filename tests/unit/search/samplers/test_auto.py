@@ -107,7 +107,7 @@ def test_under_conditions_every_third_proposal_is_of_tpe_with_a_model_for_each_b
 def test_where_gp_would_draw_parameters_under_conditions_at_random_tpe_proposes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With an Optuna whose private parts differ."""
+    """The private parts of the Optuna that is installed differ."""
     for module in ("gp", "gp_and_tpe"):
         monkeypatch.setattr(f"search.samplers.{module}.usable", lambda _: False)
     problem = Problem(Space.model_validate({"c": ONE_OF_TWO, "p": UNDER_X}), ("minimize",), max_trials=300)

@@ -39,7 +39,7 @@ def proposed(direction: Direction = "minimize", *, constrained: bool = False, ru
 def test_one_lucky_trial_does_not_drive_it_away_from_the_best_place(
     direction: Direction, running: int, *, constrained: bool
 ) -> None:
-    """By that trial's value improvement is only expected where little is known: at 0, and beside the limit."""
+    """The value of that trial has improvement expected only where little is known: at 0, and beside the limit."""
     found = proposed(direction, constrained=constrained, running=running)
     assert max(abs(x - BEST) for x in found) < 0.2
 

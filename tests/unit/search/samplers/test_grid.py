@@ -56,7 +56,7 @@ def test_grid_proposes_each_configuration_once_until_the_space_is_exhausted() ->
 
 
 def test_grid_changes_all_parameters_of_a_large_space() -> None:
-    """Of 10^300 configurations; the order of more than 2^256 used to keep the first ones constant."""
+    """The space has 10^300 configurations; the order of more than 2^256 used to keep the first ones constant."""
     space = Space.model_validate({f"x{index:03}": {"type": "int", "low": 0, "high": 9} for index in range(300)})
     view = StudyView(study_of(space, SamplerSpec(sampler="grid")))
     found = []

@@ -109,7 +109,7 @@ def test_it_finds_what_is_feasible() -> None:
 
 
 def test_a_proposal_for_six_objectives_needs_no_volumes() -> None:
-    """With those of Optuna's, this test would take many minutes."""
+    """Optuna's volumes would make this test take many minutes."""
     directions: tuple[Direction, ...] = ("minimize",) * 6
     view = StudyView(Study(Problem(SPACE, directions), SamplerSpec(sampler="gp"), 3))
     for index in range(12):

@@ -77,7 +77,7 @@ def test_tpe_with_a_long_history_proposes_what_a_study_of_optuna_does(*, alike: 
 def test_tpe_after_a_thousand_trials_of_every_status_proposes_what_optuna_does(
     options: dict[str, Any], *, constrained: bool
 ) -> None:
-    """With conditions. 1,000 trials are enough for the kernels to be sorted, and for weights to differ."""
+    """Parameters have conditions. 1,000 trials are enough for the kernels to be sorted, and for weights to differ."""
     study = study_of(CONDITIONAL, SamplerSpec(options=options), constrained=constrained)
     history = of_every_status(CONDITIONAL, 1000, constrained=constrained)
     optuna_study = optuna.create_study(direction="minimize")
