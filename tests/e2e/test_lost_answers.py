@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.deployment.test_several_services import served
+from tests.api.deployment.service_processes import served
 from tests.conftest import a_spec
 from trainer.client.errors import ServiceUnreachable
 from trainer.client.http import ServiceClient

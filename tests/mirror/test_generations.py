@@ -11,33 +11,11 @@ from service.mirror.projection import ProjectionInput, RunKey, project
 from service.mirror.run_update import RunUpdate
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
+from tests.mirror.exploited_trials import SENTENCE, exploited
 
 pytestmark = pytest.mark.slow
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
-SENTENCE = "val_accuracy 0.2 at step 2 is among the worst 1 of 2; resumes from trial 1's checkpoint at step 2"
-
-
-def exploited(database: Database, history: Any, trial_id: str, number: int, **params: Any) -> None:
-    """Write what the service writes: the generation's row, then the events; the trial is queued again."""
-    with database.write() as session:
-        experiment = session.get_one(ExperimentRow, history.experiment_id)
-        trial = session.get_one(TrialRow, trial_id)
-        facts = {"trial_id": trial_id, "at": history.now}
-        if number == 1:
-            session.add(GenerationRow(**facts, number=0, params=trial.params, first_attempt=1, began_at_event=0))
-        source = {"donor": 1, "milestone": 2 * number, "resume_uri": "/donor", "resume_step": 2 * number}
-        seq = experiment.event_count + 1
-        session.add(
-            GenerationRow(**facts, **source, number=number, params=params, first_attempt=number + 1, began_at_event=seq)
-        )
-        trial.params = params
-    checkpoint = {"uri": "/donor", "step": 2 * number}
-    exploit = {"donor": 1, "generation": number, "checkpoint": checkpoint, "reason": SENTENCE}
-    history.append("trial.exploited", {"number": 0, "params": params, **exploit}, trial_id)
-    decision = {"decision": "exploit", "rule": "pbt", "milestone": 2 * number, "value": 0.2, "cutoff": 0.6}
-    history.append("decision", {**decision, "compared_count": 1, "compared_with": [1], "reason": SENTENCE}, trial_id)
-    history.append("trial.queued", {"number": 0, "reason": SENTENCE}, trial_id)
 
 
 def trial_with_generations(database: Database, history: Any) -> str:

@@ -14,7 +14,7 @@ from service.store import mirrors
 from service.store.mirrors import lag
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow, MirrorRunRow, TrialRow
-from tests.mirror.test_mirror_loop import everything
+from tests.mirror.mirrored_runs import everything
 
 pytestmark = pytest.mark.slow
 

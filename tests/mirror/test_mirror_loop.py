@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-from sqlalchemy import delete
 
 from service.mirror.mlflow_errors import MlflowUnavailable, MlflowUnreachable
 from service.mirror.tracking_client import TrackingClient
 from service.stack.ports import free_port
 from service.store.mirrors import advance, lag
 from service.store.sql.database import Database
-from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
+from service.store.tables import ExperimentRow, MirrorRow
+from tests.mirror.mirrored_runs import everything, forget
 
 pytestmark = pytest.mark.slow
 
@@ -371,26 +371,3 @@ def test_an_experiment_deleted_while_it_was_being_sent_is_forgotten(
 
     with database.read() as session:
         assert session.get(MirrorRow, history.experiment_id) is None
-
-
-def forget(database: Database, history: Any) -> None:
-    """Simulate a service that was killed before it stored its progress."""
-    with database.write() as session:
-        session.delete(session.get(MirrorRow, history.experiment_id))
-        session.execute(delete(MirrorRunRow))
-
-
-def everything(mirror: Any, history: Any) -> dict[str, Any]:
-    """Return everything that MLflow has of an experiment, for comparison."""
-    return {
-        name: (
-            run.info.run_id,
-            run.info.status,
-            run.info.start_time,
-            run.info.end_time,
-            run.data.tags,
-            run.data.params,
-            {key: str(mirror.curve(run, key)) for key in run.data.metrics},
-        )
-        for name, run in mirror.runs(history.name).items()
-    }

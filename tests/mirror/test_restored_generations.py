@@ -9,7 +9,7 @@ from sqlalchemy import delete
 from service.operations.mirror_again import mirror_again
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
-from tests.mirror.test_generations import exploited
+from tests.mirror.exploited_trials import exploited
 
 pytestmark = pytest.mark.slow
 

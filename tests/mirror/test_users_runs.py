@@ -7,7 +7,7 @@ import pytest
 
 from service.operations.mirror_again import mirror_again
 from service.store.sql.database import Database
-from tests.mirror.test_mirror_loop import forget
+from tests.mirror.mirrored_runs import forget
 
 pytestmark = pytest.mark.slow
 

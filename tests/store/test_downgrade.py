@@ -13,7 +13,7 @@ from service.settings import BadSettings, DatabaseAway, Settings
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import WouldLoseData, downgrade, newest_revision, revision_of, upgrade
 from tests.conftest import Api, Held, running
-from tests.store.test_schema import OLD_ROWS
+from tests.store.old_rows import OLD_ROWS
 
 GENERATION = """
 insert into generations (trial_id, number, params, first_attempt, began_at_event, at)

@@ -1,17 +1,17 @@
 """No call scans a whole table: the queries of each call are recorded, and the database explains their plans."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 
 from service.api.replay import ReplayRequest
 from service.operations.early_stopping.replay import replay_experiment
 from service.store.tables import Base
 from tests.conftest import Api, Held
+from tests.store.recorded_statements import recorded
 
 pytestmark = pytest.mark.slow
 
@@ -55,19 +55,6 @@ def test_each_foreign_key_leads_an_index() -> None:
     leading = {(table.name, next(iter(table.primary_key.columns)).name) for table in tables}
     leading |= {(table.name, index.columns[0].name) for table in tables for index in table.indexes}
     assert not keys - leading
-
-
-@contextmanager
-def recorded(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
-    queries: list[tuple[str, Any]] = []
-
-    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, many: bool) -> None:
-        if not many and re.match("(select|update|delete)", statement, re.IGNORECASE):
-            queries.append((statement, parameters))
-
-    event.listen(engine, "before_cursor_execute", record)
-    yield queries
-    event.remove(engine, "before_cursor_execute", record)
 
 
 def tables_read_whole(connection: Connection, statement: str, parameters: Any) -> set[str]:

@@ -11,7 +11,7 @@ from service.settings import Settings
 from service.store.sql.database import Database, database_now
 from service.store.tables import CheckpointRow, ExperimentRow
 from tests.store.many_trials import ENDED_AGO, experiment_with_trials
-from tests.store.test_indexes import recorded
+from tests.store.recorded_statements import recorded
 from trainer.wire import HeldAttempts
 
 pytestmark = pytest.mark.slow

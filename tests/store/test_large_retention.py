@@ -12,7 +12,7 @@ from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import CheckpointDeletionRow
 from tests.store.many_trials import experiment_with_trials
-from tests.store.test_indexes import recorded
+from tests.store.recorded_statements import recorded
 
 pytestmark = pytest.mark.slow
 

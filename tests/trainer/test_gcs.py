@@ -8,10 +8,10 @@ import pytest
 
 from service.settings import Settings
 from tests.conftest import Api, running
+from tests.trainer.absent_storage import check_archive_of_step_3, continued_after_absence, ended, started
 from tests.trainer.conftest import another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.gcs_server import GcsServer
-from tests.trainer.test_s3 import check_archive_of_step_3, continued_after_absence, ended, started
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.cluster.test_nodes import SecondNode, second_node
+from tests.trainer.cluster.second_node import SecondNode, second_node
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 

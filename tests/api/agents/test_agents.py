@@ -10,13 +10,12 @@ from sqlalchemy import select
 
 from service.settings import Settings
 from service.store.tables import AgentRow, AttemptRow
+from tests.api.agents.agent_instances import TORCH, an_instance
 from tests.concurrent_calls import during_insert
 from tests.conftest import Api, changed, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
-
-TORCH = {"kind": "torch", "entrypoint": "a_module:train_fn"}
 
 
 def nodes(*sizes: dict[str, float]) -> list[dict[str, Any]]:
@@ -262,10 +261,6 @@ def test_a_lost_attempt_has_begun_if_a_slot_had_it_unless_the_agent_says_otherwi
     [attempt] = service.get(f"/v1/trials/{held.trial}")["attempts"]
     assert attempt["error"]["kind"] == "lost"
     assert attempt["error"]["began"] is began
-
-
-def an_instance(pid: int) -> dict[str, Any]:
-    return {"place": "a-host 1 2", "pid": pid, "started": 7}
 
 
 def test_a_second_process_under_an_agents_name_is_refused_unless_it_knows_that_the_first_is_dead(service: Api) -> None:

@@ -10,7 +10,7 @@ from service.store.tables import TrialRow
 from service.store.trials.param_generations import exploiters_beside, resume_points
 from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held
-from tests.store.test_indexes import recorded
+from tests.store.recorded_statements import recorded
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from service.background.lease_expiry import LeaseExpiry
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
-from tests.api.agents.test_agents import TORCH, an_instance
+from tests.api.agents.agent_instances import TORCH, an_instance
 from tests.conftest import Api, a_spec
 
 pytestmark = pytest.mark.slow

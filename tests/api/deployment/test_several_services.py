@@ -1,10 +1,8 @@
 """Several service processes on one PostgreSQL are one service: the same limits, the same history, the same answers."""
 
-import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,9 +17,10 @@ import httpx
 import pytest
 
 from service.stack.ports import free_port
+from tests.api.deployment.service_processes import served
 from tests.conftest import a_spec
 from tests.databases import postgres_database
-from tests.timeouts import PATIENCE_SECONDS, wait_until
+from tests.timeouts import wait_until
 from tests.trainer.service_listener import listener, nothing
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.heartbeat import HeartbeatThread
@@ -30,31 +29,6 @@ from trainer.client.http import ServiceClient
 pytestmark = pytest.mark.slow
 
 MAX_TRIALS, PARALLELISM, ASKERS, BEFORE_THE_KILL = 40, 3, 9, 9
-
-
-@contextmanager
-def served(
-    database_url: str, data_dir: Path, port: int | None = None
-) -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
-    port = port or free_port()
-    env = os.environ | {"PACELINE_DATABASE_URL": database_url, "PACELINE_DATA_DIR": str(data_dir)}
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", str(port)]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS) as client:
-        try:
-            wait_until(lambda: answers(client) or process.poll() is not None)
-            assert process.poll() is None
-            yield client, process
-        finally:
-            process.kill()
-            process.wait()
-
-
-def answers(client: httpx.Client) -> bool:
-    try:
-        return client.get("/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 class OneAway:

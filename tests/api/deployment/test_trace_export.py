@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.api.deployment.test_json_log import command, serving
+from tests.api.deployment.serve_command import command, serving
 from tests.conftest import a_spec
 from tests.timeouts import wait_until
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.api.early_stopping.chosen_rules import LIMITS, STEPS, STOPPING, chosen, created, ran, rule
 from tests.api.early_stopping.promotion import experiment, given, patched, trials
-from tests.api.early_stopping.test_auto import LIMITS, STEPS, STOPPING, chosen, created, ran, rule
 from tests.conftest import Api
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]

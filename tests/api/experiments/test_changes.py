@@ -13,7 +13,8 @@ from service.runtime.caches.proposal_cache import ProposalCache
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
-from tests.conftest import Api, Held, running
+from tests.api.experiments.changed_experiments import asked, changes, patched, ran
+from tests.conftest import Api, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
@@ -25,32 +26,8 @@ SPACE: dict[str, dict[str, Any]] = {
 }
 
 
-def patched(service: Api, experiment: str, status: int = 200, **patch: Any) -> Any:
-    response = service.http.patch(f"/v1/experiments/{experiment}", json=patch)
-    assert response.status_code == status, response.text
-    return response.json()
-
-
 def paths_of(problem: Any) -> set[str]:
     return {error["path"] for error in problem["errors"]}
-
-
-def asked(service: Api, name: str) -> Held:
-    held = service.ask(name)
-    assert held
-    return held
-
-
-def ran(service: Api, name: str, value: float) -> Held:
-    held = asked(service, name)
-    held.report(accuracy=value)
-    held.finish()
-    return held
-
-
-def changes(service: Api, name: str) -> list[tuple[str, Any, Any]]:
-    recorded_changes = [event["data"] for event in service.events(name) if event["kind"] == "experiment.changed"]
-    return [(one["field"], one["before"], one["after"]) for one in recorded_changes]
 
 
 def test_each_change_is_in_the_spec_and_an_event_with_before_and_after(service: Api) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.api.experiments.test_changes import asked, changes, patched, ran
+from tests.api.experiments.changed_experiments import asked, changes, patched, ran
 from tests.conftest import Api
 
 pytestmark = pytest.mark.slow

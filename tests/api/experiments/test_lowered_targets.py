@@ -7,7 +7,7 @@ import pytest
 from tests.api.early_stopping.population import Trainer, a_population, two
 from tests.api.early_stopping.population import trials as shown_trials
 from tests.api.early_stopping.promotion import PROMOTE
-from tests.api.experiments.test_changes import asked, patched
+from tests.api.experiments.changed_experiments import asked, patched
 from tests.conftest import Api
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]

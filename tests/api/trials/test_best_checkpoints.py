@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.trials.test_best_reports import BEST, CURVE, given
+from tests.api.trials.best_report_curves import BEST, CURVE, given
 from tests.conftest import Api, Held
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite", "postgresql")]

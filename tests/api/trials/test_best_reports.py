@@ -5,17 +5,10 @@ from typing import Any
 import pytest
 
 from tests.api.early_stopping.population import a_population
+from tests.api.trials.best_report_curves import BEST, CURVE, given
 from tests.conftest import Api, Held, a_spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite", "postgresql")]
-BEST = [{"metric": "accuracy", "direction": "maximize", "report": "best"}]
-CURVE = (0.5, 0.9, 0.7, 0.4)
-
-
-def given(service: Api, name: str) -> Held:
-    held = service.ask(name)
-    assert held
-    return held
 
 
 def trained(service: Api, name: str, *values: Any) -> Held:

@@ -3,7 +3,6 @@
 import io
 import os
 import shutil
-import tarfile
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from service.operations.checkpoints.local_folder import LocalFolder
 from service.operations.checkpoints.stored_folder import RemoteFolder
 from service.settings import Settings
 from service.store.tables import CheckpointRow
+from tests.api.trials.archive_contents import contents
 from tests.conftest import Api, Held, changed, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
@@ -54,13 +54,6 @@ def saved(service: Api) -> tuple[Held, Path]:
 
 def fetched(service: Api, held: Held, headers: dict[str, str] | None = None, step: int = 1) -> httpx.Response:
     return service.http.get(f"/v1/trials/{held.trial}/checkpoints/{step}/archive", headers=headers)
-
-
-def contents(tar: bytes) -> dict[str, bytes | None]:
-    """The files by name; None for what is not a file."""
-    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
-        read = {one.name: opened.extractfile(one) if one.isfile() else None for one in opened}
-        return {name: file.read() if file else None for name, file in read.items()}
 
 
 def test_a_question_mark_in_the_name_of_a_saved_directory_is_part_of_it(service: Api) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.api.trials.test_checkpoint_archive import contents
+from tests.api.trials.archive_contents import contents
 from tests.conftest import Api, Held
 
 

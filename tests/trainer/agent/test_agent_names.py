@@ -18,7 +18,7 @@ from service.operations.agents import registration
 from service.runtime.context import Context
 from service.settings import Settings
 from tests.conftest import Api, changed, running
-from tests.trainer.agent.test_agent_liveness_lock import in_a_container
+from tests.trainer.agent.agents_in_containers import in_a_container
 from tests.trainer.agent.test_agent_reconnects import database_url  # noqa: F401 - fixture
 from tests.trainer.agent.test_agent_shutdown import NoSlots
 from tests.trainer.conftest import until

@@ -1,57 +1,18 @@
 """Nodes of a Ray cluster that die or are drained: a second, real node beside the session's head."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.processes import family_of, kill_all
-from tests.ray_nodes import start_node
+from tests.trainer.cluster.second_node import SecondNode, second_node
 from tests.trainer.conftest import Add, free_the_cluster, until
 from tests.trainer.fake_service import FakeService
 from trainer.wire import FailureKind, Outcome
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-
-@dataclass
-class SecondNode:
-    """`only`: the scaling of a worker group that fits only on this node."""
-
-    process: subprocess.Popen[bytes]
-    id: str = ""
-    only: dict[str, Any] | None = None
-
-    def kill(self) -> None:
-        """Kill all its processes at the same time, as a power failure does."""
-        kill_all(family_of(self.process.pid))
-        self.process.wait()
-
-
-@contextmanager
-def second_node(service: FakeService, address: str, name: str, python: str = sys.executable) -> Iterator[SecondNode]:
-    import ray  # noqa: PLC0415 - heavy
-
-    def found() -> str | None:
-        return next((n["NodeID"] for n in ray.nodes() if n["Alive"] and name in n["Resources"]), None)
-
-    service.wait_for(lambda: service.claims)  # then this process, whose agent claims, has joined the cluster
-    process = start_node("--address", address, cpus=4, resources={name: 4}, labels=f"named={name}", python=python)
-    node = SecondNode(process, only={"num_workers": 2, "resources_per_worker": {"CPU": 1, name: 1}})
-    try:
-        until(lambda: process.poll() is not None or found(), "the second node")
-        node.id = found() or ""
-        yield node
-    finally:
-        if process.poll() is None:
-            node.kill()
-        until(lambda: not lives(node.id), "Ray has noticed the node's death")  # earlier it would use the dead node
 
 
 def held_on(node: str) -> list[str]:
@@ -62,12 +23,6 @@ def held_on(node: str) -> list[str]:
     return [
         e["placement_group_id"] for e in entries if e["state"] != "REMOVED" and node in e["bundles_to_node_id"].values()
     ]
-
-
-def lives(node: str) -> bool:
-    import ray  # noqa: PLC0415 - heavy
-
-    return any(entry["Alive"] for entry in ray.nodes() if entry["NodeID"] == node)
 
 
 def drain(address: str, node: str, seconds: float) -> None:

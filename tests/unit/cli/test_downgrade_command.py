@@ -12,7 +12,7 @@ from service.settings import Settings
 from service.store.sql import database as sql_database
 from service.store.sql.schema_upgrade import newest_revision
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.test_mirror_again_command import create, revision_in, set_revision
+from tests.unit.cli.stored_revisions import create, revision_in, set_revision
 
 
 @pytest.fixture

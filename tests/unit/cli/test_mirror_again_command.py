@@ -1,14 +1,12 @@
 """`paceline db mirror-again`: it works on the database of a service, and on no other."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from service.cli.upgraded_database import upgraded_database
-from service.settings import Settings
 from service.store.sql.schema_upgrade import newest_revision
 from tests.unit.cli.conftest import Run
+from tests.unit.cli.stored_revisions import create, revision_in, set_revision
 
 
 @pytest.fixture
@@ -17,11 +15,6 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("PACELINE_MLFLOW_URI", "http://mlflow.example")
     return tmp_path / "data" / "paceline.db"
-
-
-def create() -> None:
-    with upgraded_database(Settings.from_env()):
-        pass
 
 
 @pytest.mark.usefixtures("database")
@@ -65,13 +58,3 @@ def test_an_empty_database_stays_empty(run: Run, database: Path) -> None:
     ended = run("db", "mirror-again")
     assert (ended.code, ended.out) == (2, "")
     assert "the database is empty" in ended.err
-
-
-def set_revision(database: Path, revision: str) -> None:
-    with sqlite3.connect(database) as connection:
-        connection.execute("update alembic_version set version_num = ?", (revision,))
-
-
-def revision_in(database: Path) -> str:
-    with sqlite3.connect(database) as connection:
-        return str(connection.execute("select version_num from alembic_version").fetchone()[0])

@@ -7,7 +7,7 @@ import pytest
 
 from service.cli.terminal import console
 from tests.unit.cli.conftest import Run, open_to_others, serving
-from tests.unit.cli.test_mirror_again_command import revision_in, set_revision
+from tests.unit.cli.stored_revisions import revision_in, set_revision
 
 pytestmark = pytest.mark.slow
 
