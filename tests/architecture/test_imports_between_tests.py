@@ -7,7 +7,6 @@ ROOT = Path(__file__).parents[2]
 STILL_IMPORTED = {
     "tests.api.deployment.test_silent_database",
     "tests.api.trials.test_retention",
-    "tests.store.test_lease_expiry",
     "tests.trainer.agent.test_agent_reconnects",
     "tests.trainer.agent.test_agent_shutdown",
 }

@@ -1,9 +1,7 @@
 """Limits in time: leases expire, time limits are kept, and a starting service gives every holder a whole lease."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from sqlalchemy import insert, update
@@ -25,70 +23,24 @@ from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.create import create_experiment
 from service.runtime.context import Context
-from service.settings import Settings, without_credentials, without_password
+from service.settings import without_credentials, without_password
 from service.specification.parser import parse_spec
-from service.store.sql.database import Database, database_now
-from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
-from tests.conftest import a_spec, changed
+from service.store.sql.database import database_now
+from service.store.tables import AttemptRow, TrialRow
+from tests.conftest import a_spec
 from tests.store.calls import take_reports
+from tests.store.leased_trials import LEASE_SECONDS, OVER_A_LEASE, an_assignment, let_pass, trial_of
 from trainer.wire import (
-    Answer,
     Assignment,
     Claim,
     Decision,
     Failure,
     FailureKind,
     Finish,
-    Heartbeat,
     Instance,
     Outcome,
     Report,
 )
-
-LEASE_SECONDS = 300.0
-"""So long that a pause of the test does not matter."""
-OVER_A_LEASE = 1.1 * LEASE_SECONDS
-
-
-@pytest.fixture
-def context(settings: Settings) -> Iterator[Context]:
-    database = Database(settings.database_url)
-    context = Context(changed(settings, lease_seconds=LEASE_SECONDS), database)
-    yield context
-    context.close()
-
-
-def an_assignment(context: Context, **changes: Any) -> Assignment:
-    experiment = create_experiment(context, parse_spec(a_spec(**changes)))
-    assignment = assign(context, experiment.id, Claimant("a holder", experiment.id))
-    assert assignment
-    return assignment
-
-
-def beat(context: Context, held: Assignment, running_seconds: float) -> Answer:
-    return take_heartbeat(context, held.trial, held.lease.token, Heartbeat(running_seconds=running_seconds))
-
-
-def let_pass(context: Context, seconds: float) -> None:
-    """Move all that is stored into the past: the leases' clock is the database's, and cannot be set."""
-    with context.database.write() as session:
-        for attempt in session.query(AttemptRow).filter_by(ended_at=None):
-            assert attempt.lease_expires_at
-            attempt.lease_expires_at -= timedelta(seconds=seconds)
-            attempt.started_at -= timedelta(seconds=seconds)
-            for moment in ("began_at", "last_report_at"):
-                at = getattr(attempt, moment)
-                setattr(attempt, moment, at and at - timedelta(seconds=seconds))
-        for agent in session.query(AgentRow).where(AgentRow.name_expires_at.is_not(None)):
-            assert agent.name_expires_at
-            agent.name_expires_at -= timedelta(seconds=seconds)
-        for experiment in session.query(ExperimentRow):
-            experiment.created_at -= timedelta(seconds=seconds)
-
-
-def trial_of(context: Context, assignment: Assignment) -> TrialRow:
-    with context.database.read() as session:
-        return session.get_one(TrialRow, assignment.trial)
 
 
 def failure_of(context: Context, assignment: Assignment) -> Failure:

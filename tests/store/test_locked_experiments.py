@@ -10,12 +10,9 @@ from service.specification.parser import parse_spec
 from service.store.experiments import lock_experiment
 from service.store.sql import database
 from tests.conftest import a_spec
-from tests.store.test_lease_expiry import context
 from trainer.wire import Answer, Assignment, Report
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["context"]
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,10 @@ from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ServiceRow
 from tests.conftest import changed
-from tests.store.test_lease_expiry import LEASE_SECONDS, OVER_A_LEASE, an_assignment, context, let_pass, trial_of
+from tests.store.leased_trials import LEASE_SECONDS, OVER_A_LEASE, an_assignment, let_pass, trial_of
 from trainer.wire import Heartbeat
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("postgresql")]
-
-__all__ = ["context"]
 
 
 class TwoServices:

@@ -20,12 +20,10 @@ from service.store.sql.database import Database, _set_up_sqlite
 from service.store.sql.schema_upgrade import SchemaState, config, state_of, upgrade
 from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
+from tests.store.leased_trials import an_assignment
 from tests.store.old_rows import OLD_ROWS
-from tests.store.test_lease_expiry import an_assignment, context
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["context"]
 
 
 def test_the_tables_and_the_migrations_agree(database_url: str) -> None:

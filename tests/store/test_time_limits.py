@@ -16,7 +16,7 @@ from service.specification.parser import parse_spec
 from service.store.tables import ExperimentRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
-from tests.store.test_lease_expiry import an_assignment, beat, context, let_pass, trial_of
+from tests.store.leased_trials import an_assignment, beat, let_pass, trial_of
 from trainer.wire import (
     Answer,
     Assignment,
@@ -26,8 +26,6 @@ from trainer.wire import (
     PhaseSeconds,
     Report,
 )
-
-__all__ = ["context"]
 
 
 def reported(context: Context, held: Assignment) -> Answer:

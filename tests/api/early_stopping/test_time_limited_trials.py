@@ -8,7 +8,7 @@ from sqlalchemy import select
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.store.tables import MilestoneRow
 from tests.conftest import Api, Held
-from tests.store.test_lease_expiry import let_pass
+from tests.store.leased_trials import let_pass
 
 pytestmark = pytest.mark.slow
 
