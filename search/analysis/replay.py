@@ -7,14 +7,13 @@ from typing import Literal
 
 from search.early_stopping.compared_metric import ComparedMetric
 from search.early_stopping.decision import Release, Verdict
-from search.early_stopping.history import MetricReport
+from search.early_stopping.history import ALL, MetricReport
 from search.early_stopping.in_memory_history import InMemoryHistory
 from search.early_stopping.in_memory_paused_trials import InMemoryPausedTrials
 from search.early_stopping.plugin_rules import (
     bracket_of,
     has_trait,
     milestones_of,
-    pool_of,
     releases_of,
     verdicts_of,
 )
@@ -90,14 +89,16 @@ Brackets = Mapping[int, int]
 class TrialReplay:
     """A trial's recorded reports, and what the rule would have decided. A step count is the number of distinct steps.
 
-    `stop` is the verdict that ended the trial, or that paused it until the end. `failed`: it has failed or was stopped,
-    and was not retried since. `reports_before_pause` came while the trial was leaving its slot for a pause. `held` are
-    events that were recorded while the replayed rule pauses the trial: they are replayed when it resumes.
+    `stop` is the verdict that ended the trial, or that paused it until the end; a paused trial waits in `pool`.
+    `failed`: it has failed or was stopped, and was not retried since. `reports_before_pause` came while the trial was
+    leaving its slot for a pause. `held` are events that were recorded while the replayed rule pauses the trial: they
+    are replayed when it resumes.
     """
 
     step_count: int = 0
     last_value: float | None = None
     stop: Verdict | None = None
+    pool: int = ALL
     steps_saved: int = 0
     pauses: list[Verdict] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
@@ -263,12 +264,12 @@ class _Replay:
             return False
         metric_report = _metric_report(self._metric, report, before, self._brackets.get(report.number))
         verdicts = list(verdicts_of(self._rule, metric_report, self._history.of(report.number)))
-        if verdicts and verdicts[-1].stop:
-            self._stop(trial, report, verdicts[-1])
+        if verdicts and verdicts[-1][0].stop:
+            self._stop(trial, report, *verdicts[-1])
         return bool(verdicts)
 
-    def _stop(self, trial: TrialReplay, report: RecordedReport, verdict: Verdict) -> None:
-        trial.stop = verdict
+    def _stop(self, trial: TrialReplay, report: RecordedReport, verdict: Verdict, pool: int) -> None:
+        trial.stop, trial.pool = verdict, pool
         if not verdict.pauses:
             trial.state = "ended"
             return
@@ -282,8 +283,7 @@ class _Replay:
     def _pause(self, number: int, trial: TrialReplay) -> None:
         verdict = trial.pauses[-1]
         trial.state = "paused"
-        pool = pool_of(self._rule, number, self._brackets.get(number))
-        self._paused.pause(number, verdict.milestone, verdict.value, pool)
+        self._paused.pause(number, verdict.milestone, verdict.value, trial.pool)
 
     def _release(self, *, others_may_come: bool = True) -> bool:
         """Resume the trials that the rule releases; whether there were any. Their held events become ready."""

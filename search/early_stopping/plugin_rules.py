@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from search.early_stopping.bracket import Bracket, CompletedTrials
 from search.early_stopping.decision import MAX_COMPARED_WITH, Grounds, Release, Verdict
-from search.early_stopping.history import History, MetricReport
+from search.early_stopping.history import ALL, History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peers
 from search.early_stopping.rule import Rule
@@ -84,18 +84,20 @@ def milestones_of(rule: Rule, report: MetricReport, history: History) -> list[tu
         return [(one, _integer("pool", rule.pool_at(one, number, bracket))) for one in reached]
 
 
-def verdicts_of(rule: Rule, report: MetricReport, history: History) -> Iterator[Verdict]:
-    """As `Rule.decide`, which a caller must not call itself.
+def verdicts_of(rule: Rule, report: MetricReport, history: History) -> Iterator[tuple[Verdict, int]]:
+    """As `Rule.decide`, which a caller must not call itself; with the pool in which the trial waits if it pauses.
 
     A verdict of another package's rule has Python's own numbers, which can be stored. One that has no such numbers
     raises TypeError or ValueError.
     """
     if not is_plugin(rule):
-        yield from rule.decide(report, history)
+        for verdict in rule.decide(report, history):
+            yield verdict, rule.pool_of(report.number, report.bracket) if verdict.pauses else ALL
         return
     with exits_as_errors():
         for verdict in rule.decide(report, CheckedHistory(history, report)):
-            yield _checked(verdict, rule, report)
+            checked = _checked(verdict, rule, report)
+            yield checked, pool_of(rule, report.number, report.bracket) if checked.pauses else ALL
 
 
 @dataclass(frozen=True)

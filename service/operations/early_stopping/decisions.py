@@ -59,11 +59,13 @@ class Decider:
         return milestones
 
     def _verdicts(self, trial: TrialRow, report: MetricReport) -> Iterator[tuple[Verdict, int]]:
-        """Those of the rule, each with the pool in which the trial waits if it pauses."""
+        """Those of the rule, each with the pool in which the trial waits if it pauses.
+
+        A generator of its own, so that only failures of the rule are caught, not those of what `judge` stores.
+        """
         rule = self.spec.early_stopping
         with logged_failures(rule, f"trial {trial.id} at step {report.step}"):
-            for verdict in verdicts_of(rule, report, self._history(trial, report.previous_step)):
-                yield verdict, pool_of(rule, report.number, report.bracket) if verdict.pauses else ALL
+            yield from verdicts_of(rule, report, self._history(trial, report.previous_step))
 
     def releases(self, paused: PausedTrials) -> Iterator[Release]:
         """Those of the rule."""

@@ -3,8 +3,6 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from sqlalchemy.orm import Session
-
 from search.early_stopping import Release
 from search.early_stopping.plugin_rules import has_trait
 from service.domain.statuses import StopCause, TrialStatus
@@ -15,6 +13,7 @@ from service.operations.transitions import move_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.store.early_stopping.paused_trials import StoredPausedTrials
+from service.store.experiments import may_run_trials
 from service.store.sql.write_session import WriteSession
 from service.store.tables import TrialRow
 from service.store.trials.trials import find_trial, trials_with
@@ -22,17 +21,15 @@ from service.store.trials.trials import find_trial, trials_with
 RULE_CHANGED = "early stopping was changed"
 """The reason of a trial that continues because the new rule does not pause it."""
 
-_RELEASED = "paceline_released"
-
 
 def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
     """Queue the paused trials that early stopping lets continue now. Return whether there were any.
 
-    `reached`: the milestones that trials have reached or paused at since the last call; None means all. The
-    experiment is open, and the caller has flushed its changes to paused trials.
+    `reached`: the milestones that trials have reached or paused at since the last call; None means all. The caller has
+    flushed its changes to paused trials.
     """
     session, experiment, spec = decider.locked.session, decider.locked.experiment, decider.spec
-    if not has_trait(spec.early_stopping, "pauses"):
+    if not has_trait(spec.early_stopping, "pauses") or not may_run_trials(experiment):
         return False
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
     more_to_come = experiment.end_reason is None and experiment.trial_count < spec.max_search_trials
@@ -49,14 +46,7 @@ def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
                 session.flush()  # `releases` reads the result before it yields the next
             any_queued |= found
             waiting = replace(waiting, reached=None)
-    if any_queued:
-        session.info[_RELEASED] = True
     return any_queued
-
-
-def has_released(session: Session) -> bool:
-    """Whether this transaction has queued paused trials, which other slots may run."""
-    return bool(session.info.get(_RELEASED))
 
 
 def end_paused(locked: LockedExperiment, reason: str) -> None:

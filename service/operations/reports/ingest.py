@@ -8,16 +8,14 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from search.early_stopping.plugin_rules import has_trait
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
 from service.operations.early_stopping.decisions import Decider
-from service.operations.early_stopping.paused_trials import has_released, release
+from service.operations.early_stopping.paused_trials import release
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
-from service.store.experiments import may_run_trials
 from service.store.sql.database import affects_all_calls, wait_little_for_locks
 from service.store.sql.write_session import change_later
 from trainer.process_log.context import log_context
@@ -72,20 +70,23 @@ def _ingest(context: Context, batches: Sequence[ReportBatch], *, is_patient: boo
         open_before = {
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None
         }
-        answers: list[Answer | Exception] = [
-            _ingest_batch(context, one, batch) if isinstance(one, LeasedAttempt) else one
+        outcomes = [
+            _ingest_batch(context, one, batch) if isinstance(one, LeasedAttempt) else (one, False)
             for one, batch in zip(found, batches, strict=True)
         ]
     context.new_events.notify()
-    if has_released(session):
+    if any(has_released for _, has_released in outcomes):
         context.capacity_freed.notify()
     if any(experiment.end_reason for experiment in open_before):
         context.holder_news.notify()
-    return answers
+    return [answer for answer, _ in outcomes]
 
 
-def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
-    """With what its call has bound to the log: this thread stores the batches of many calls."""
+def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> tuple[Answer | Invalid, bool]:
+    """Return the answer, and whether a report has queued paused trials, which other slots may run.
+
+    The log gets what the batch's call has bound to it: this thread stores the batches of many calls.
+    """
     with log_context.resumed(batch.log_fields):
         leased.bind_to_log()
         ordered = sorted(batch.reports, key=attrgetter("sequence"))
@@ -93,18 +94,24 @@ def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -
             steps = steps_of(leased, ordered)
             check_checkpoints(leased, ordered, context.settings.storage)
         except Invalid as invalid:
-            return invalid
+            return invalid, False
         leased.extend_lease(context.settings.lease_seconds)
         leased.note_world_size(batch.world_size)
         kept: list[str] = []
+        has_released = False
         for report in ordered:
-            kept = _ingest_report(leased, report, steps[report.sequence]) or kept
-        return order_at_report(leased.trial, leased.attempt, kept)
+            kept_now, has_released_now = _ingest_report(leased, report, steps[report.sequence])
+            kept, has_released = kept_now or kept, has_released_now or has_released
+        return order_at_report(leased.trial, leased.attempt, kept), has_released
 
 
-def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str]:
-    """Returns the checkpoints that the slot must not remove, if the report has one of its own."""
+def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> tuple[list[str], bool]:
+    """Return the checkpoints that the slot must not remove, if the report has one of its own.
+
+    And whether paused trials continue.
+    """
     attempt, trial = leased.attempt, leased.trial
+    has_released = False
     counts = attempt.deciding_sequence is None or report.sequence <= attempt.deciding_sequence
     if report.sequence >= attempt.next_sequence:
         change_later(attempt, next_sequence=report.sequence + 1, last_report_at=leased.now)
@@ -114,15 +121,14 @@ def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> list[str
             was_asked_to_stop = trial.stop_cause is not None
             metrics = add_point(leased, report, step)
             if metrics is not None:
-                _judge(leased, metrics, step)
+                has_released = _judge(leased, metrics, step)
             if not was_asked_to_stop and trial.stop_cause in DECIDED_BY_REPORT:
                 change_later(attempt, deciding_sequence=report.sequence)
-    return add_checkpoint(leased, report, step) if counts else []
+    return (add_checkpoint(leased, report, step) if counts else []), has_released
 
 
-def _judge(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> None:
-    """Early stopping's decisions on the trial, and on paused ones that may continue now."""
+def _judge(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> bool:
+    """Let early stopping decide on the trial, and on paused ones. Return whether any of these continue now."""
     decider = Decider(leased, leased.spec)
     judged = decider.judge(leased.trial, step, metrics)
-    if judged and has_trait(leased.spec.early_stopping, "pauses") and may_run_trials(leased.experiment):
-        release(decider, judged)
+    return bool(judged) and release(decider, judged)

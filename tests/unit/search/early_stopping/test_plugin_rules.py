@@ -82,7 +82,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Decided:
         monkeypatch.setattr(Odd, "raises", raises)
         history = Reached()
         report = MetricReport(0, "loss", "minimize", 3, 0.5)
-        return list(verdicts_of(Odd(), report, cast("History", history))), history.found
+        return [verdict for verdict, _ in verdicts_of(Odd(), report, cast("History", history))], history.found
 
     return decide
 
