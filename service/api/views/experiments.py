@@ -11,27 +11,14 @@ from search.samplers import ChosenSampler
 from search.samplers.registry import OWN_SAMPLERS
 from search.samplers.sampler_spec import Missing
 from service.api.views.costs import CostView
-from service.api.views.missing_metrics import missing_metrics
+from service.api.views.experiment_facts import ExperimentFacts, load_facts
 from service.api.views.rows import View
-from service.api.views.trials import TrialView, trial_views
-from service.domain.group_fit import kept_for_another, waiting_for, with_kept
-from service.domain.statuses import CONTENDERS, ExperimentStatus
+from service.api.views.trials import TrialView
 from service.mirror.leaderboard import mlflow_url
-from service.operations.attempts.scheduling.reservations import ClusterReservation, shown_reservations
-from service.runtime.caches.experiment_caches import readable, spec_of, trial_counts, why_unreadable
+from service.runtime.caches.experiment_caches import why_unreadable
 from service.runtime.context import Context
-from service.store.agents import connected_agents, nodes_of
-from service.store.attempts import first_tracebacks
-from service.store.experiments import may_run_trials, warm_starts_of
-from service.store.mirrors import mirrors_of
-from service.store.sql.database import database_now
+from service.specification.models import ExperimentSpec
 from service.store.tables import ExperimentRow
-from service.store.trials.best_trials import best_trials
-from service.store.trials.trial_values import objective_names
-from trainer.wire import Kind, Node, WorkerGroup
-
-NO_STORAGE = "the storage: no connected agent can write checkpoints to it; GET /v1/agents says why"
-NO_STORAGE_WITH_ROOM = "the storage: no agent with room can write checkpoints to it; GET /v1/agents says why"
 
 
 class SamplerView(View):
@@ -138,55 +125,43 @@ class ExperimentView(View):
 
 def experiment_views(context: Context, session: Session, rows: Sequence[ExperimentRow]) -> list[ExperimentView]:
     """In the order of `rows`. The number of queries does not grow with their number."""
-    ids, specs = [row.id for row in rows], {row.id: spec_of(row) for row in readable(rows)}
-    counts, mirrors = trial_counts(session, rows), mirrors_of(session, ids)
-    best = _best_views(session, [row for row in rows if len(objective_names(row)) == 1], counts)
-    failed = [row.id for row in rows if row.status == ExperimentStatus.FAILED]
-    tracebacks = first_tracebacks(session, failed) if failed else {}
-    warm_started = [id_ for id_, spec in specs.items() if spec.search.warm_start]
-    warm_starts = warm_starts_of(session, warm_started) if warm_started else {}
-    chosen = {id_: spec.chosen_sampler for id_, spec in specs.items()}
-    starting = [
-        row for row in rows if row.id in specs and row.status == ExperimentStatus.RUNNING and may_run_trials(row)
-    ]
-    proposing = [row.id for row in starting if not counts[row.id]["queued"]]
-    idle = [row for row in starting if not counts[row.id]["running"]]
-    missing = _missing_resources(context, session, idle) | _missing_libraries({id_: chosen[id_] for id_ in proposing})
-    unreported = missing_metrics(session, rows, counts)
+    facts = load_facts(context, session, rows)
+    return [_view(row, facts, context.settings.mlflow_ui) for row in rows]
 
-    def view(row: ExperimentRow) -> ExperimentView:
-        spec, mirror = specs.get(row.id), mirrors.get(row.id)
-        why = row.rule_choice["why"] if row.rule_choice else None
-        return ExperimentView(
-            id=row.id,
-            name=row.name,
-            status=row.status,
-            ending=row.end_reason is not None and row.ended_at is None,
-            end_reason=row.end_reason,
-            end_detail=row.end_detail,
-            traceback=tracebacks.get(row.id),
-            waiting_for=missing.get(row.id),
-            missing_metrics=unreported.get(row.id),
-            counts=counts[row.id],
-            best=best.get(row.id),
-            checkpoint_bytes=row.checkpoint_bytes,
-            mlflow_url=mlflow_url(mirror, context.settings.mlflow_ui) if mirror else None,
-            mlflow_error=mirror.error or mirror.pictures_error if mirror else None,
-            priority=row.priority,
-            tags=row.tags,
-            spec=row.spec,
-            sampler=_sampler_view(row, chosen.get(row.id)),
-            early_stopping=RuleView.of(
-                spec.early_stopping.model_dump(mode="json") if spec else row.spec["early_stopping"], why
-            ),
-            warnings=SpecWarning.listed(spec.warnings if spec else [Mistake((), why_unreadable(row) or "")]),
-            created_at=row.created_at,
-            ended_at=row.ended_at,
-            cost=CostView.of_sum(row.cost),
-            warm_start=warm_starts.get(row.id),
-        )
 
-    return [view(row) for row in rows]
+def _view(row: ExperimentRow, facts: ExperimentFacts, mlflow_ui: str | None) -> ExperimentView:
+    spec, mirror = facts.specs.get(row.id), facts.mirrors.get(row.id)
+    return ExperimentView(
+        id=row.id,
+        name=row.name,
+        status=row.status,
+        ending=row.end_reason is not None and row.ended_at is None,
+        end_reason=row.end_reason,
+        end_detail=row.end_detail,
+        traceback=facts.tracebacks.get(row.id),
+        waiting_for=facts.waiting_for.get(row.id),
+        missing_metrics=facts.missing_metrics.get(row.id),
+        counts=facts.counts[row.id],
+        best=facts.best.get(row.id),
+        checkpoint_bytes=row.checkpoint_bytes,
+        mlflow_url=mlflow_url(mirror, mlflow_ui) if mirror else None,
+        mlflow_error=mirror.error or mirror.pictures_error if mirror else None,
+        priority=row.priority,
+        tags=row.tags,
+        spec=row.spec,
+        sampler=_sampler_view(row, spec.chosen_sampler if spec else None),
+        early_stopping=_rule_view(row, spec),
+        warnings=SpecWarning.listed(spec.warnings if spec else [Mistake((), why_unreadable(row) or "")]),
+        created_at=row.created_at,
+        ended_at=row.ended_at,
+        cost=CostView.of_sum(row.cost),
+        warm_start=facts.warm_starts.get(row.id),
+    )
+
+
+def _rule_view(row: ExperimentRow, spec: ExperimentSpec | None) -> RuleView:
+    rule = spec.early_stopping.model_dump(mode="json") if spec else row.spec["early_stopping"]
+    return RuleView.of(rule, row.rule_choice["why"] if row.rule_choice else None)
 
 
 def _sampler_view(row: ExperimentRow, chosen: ChosenSampler | None) -> SamplerView:
@@ -199,51 +174,3 @@ def _sampler_view(row: ExperimentRow, chosen: ChosenSampler | None) -> SamplerVi
         if chosen.name in OWN_SAMPLERS:
             raise
         return SamplerView.as_stored(row.spec["search"])  # the warnings say what a sampler of another package raises
-
-
-def _best_views(
-    session: Session, rows: Sequence[ExperimentRow], counts: Mapping[str, Mapping[str, int]]
-) -> dict[str, TrialView]:
-    """The best trial of each experiment that has one, by the experiment's id."""
-    contended = [row for row in rows if any(counts[row.id][status] for status in CONTENDERS)]
-    if not contended:
-        return {}
-    best = best_trials(session, contended)
-    return {view.experiment_id: view for view in trial_views(session, list(best.values()))}
-
-
-def _missing_libraries(chosen: Mapping[str, ChosenSampler]) -> dict[str, str | None]:
-    """By id, what the experiments lack whose next trial this service cannot propose."""
-    return {id_: f"a library: {one.name} {lacking}" for id_, one in chosen.items() if (lacking := one.sampler.lacking)}
-
-
-def _missing_resources(context: Context, session: Session, rows: Sequence[ExperimentRow]) -> dict[str, str | None]:
-    """By id, what the experiments lack that should run trials but run none."""
-    idle = [row for row in rows if spec_of(row).trainer.kind is not Kind.EXTERNAL]
-    if not idle:
-        return {}
-    agents = connected_agents(session, database_now(session))
-    nodes = {agent.name: nodes_of(agent) for agent in agents}
-    usable = {agent.name: nodes[agent.name] for agent in agents if agent.storage_error is None}
-    if agents and not usable:
-        return dict.fromkeys((row.id for row in idle), NO_STORAGE)
-    missing = {row.id: _waiting_by_storage(spec_of(row).trainer.group, nodes, usable) for row in idle}
-    reserved = shown_reservations(context, session, missing.keys()) if usable else {}
-    return missing | {
-        row.id: _with_reserved(row, missing[row.id], reserved[row.id]) for row in idle if row.id in reserved
-    }
-
-
-def _with_reserved(row: ExperimentRow, missing: str | None, reserved: ClusterReservation) -> str | None:
-    first = reserved.contender.experiment
-    if first.id == row.id:
-        return with_kept(missing, reserved.agent) if missing else None
-    return missing or kept_for_another(spec_of(row).trainer.group, first.name)
-
-
-def _waiting_by_storage(
-    group: WorkerGroup, agents: Mapping[str, Sequence[Node]], usable: Mapping[str, Sequence[Node]]
-) -> str | None:
-    """Agents get no trial while they cannot write to the storage."""
-    missing = waiting_for(group, usable)
-    return NO_STORAGE_WITH_ROOM if missing and waiting_for(group, agents) is None else missing
