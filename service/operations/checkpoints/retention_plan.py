@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from search.pareto import pareto_front
 from service.domain.attempt_holders import is_caller
-from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, LIVE_TRIAL, TrialStatus
+from service.domain.statuses import LIVE_EXPERIMENT, LIVE_TRIAL, TrialStatus
 from service.operations.checkpoints.folders import run_folder_of, run_of
 from service.operations.checkpoints.retention import (
     SETTLED_SECONDS,
@@ -26,6 +26,7 @@ from service.store.checkpoints.donated_checkpoints import retryable_trial_ids
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
 from service.store.trials.best_trials import possible_winners
+from service.store.trials.contenders import may_be_best
 from service.store.trials.param_generations import ResumePoint, resume_points
 from service.store.trials.trial_values import constraint_names, objective_names
 from trainer.wire import Kind
@@ -119,8 +120,7 @@ def _trials(facts: RetentionFacts) -> list[RetainedTrial]:
     names, constrained = objective_names(experiment), bool(constraint_names(experiment))
     metric = rules.metric or names[0]
     is_ranked = [
-        row.status in CONTENDERS and row.confirms is None and (not constrained or row.violation == 0)
-        for row in facts.trials
+        row.confirms is None and may_be_best(row.status, row.violation, constrained=constrained) for row in facts.trials
     ]
     front = _front(experiment, [row for row, ranked in zip(facts.trials, is_ranked, strict=True) if ranked])
 

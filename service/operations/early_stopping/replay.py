@@ -10,7 +10,7 @@ from search.early_stopping import EarlyStoppingSpec
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
 from search.early_stopping.plugin_rules import has_trait
 from search.mistakes import Mistake
-from service.domain.statuses import CONTENDERS, TrialStatus
+from service.domain.statuses import TrialStatus
 from service.errors import Invalid
 from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
 from service.operations.rule_failures import refused_failures
@@ -22,6 +22,7 @@ from service.store.events import EVENTS_PAGE, EventOfKind, events_of_kinds
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
 from service.store.tables import TrialRow
+from service.store.trials.contenders import may_be_best
 from service.store.trials.param_generations import exploits_of
 from service.store.trials.trials import is_of_search
 
@@ -121,5 +122,5 @@ def _contenders(spec: ExperimentSpec, trials: Iterable[TrialRow]) -> Sequence[tu
     return [
         (trial.number, trial)
         for trial in trials
-        if trial.status in CONTENDERS and (not spec.constraints or trial.violation == 0)
+        if may_be_best(trial.status, trial.violation, constrained=bool(spec.constraints))
     ]

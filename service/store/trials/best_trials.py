@@ -14,9 +14,10 @@ from search.space.space import Space
 from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.confirmations import confirmed_trials, confirmed_winners
+from service.store.trials.contenders import that_may_be_best
 from service.store.trials.ended_trials import have_run_to_their_ends
 from service.store.trials.trial_values import constraint_names, objective_names
-from service.store.trials.trials import best_first, is_of_search
+from service.store.trials.trials import best_first
 
 Row = TypeVarTuple("Row")
 
@@ -111,7 +112,8 @@ def nearest_to_feasible(session: Session, experiment: ExperimentRow) -> TrialRow
     """The infeasible trial with the smallest violation. None without constraints."""
     if not constraint_names(experiment):
         return None
-    query = _contending(experiment, select(TrialRow)).where(TrialRow.violation > 0)
+    infeasible = *that_may_be_best(constrained=False), TrialRow.violation > 0
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment.id, *infeasible)
     return session.scalar(query.order_by(TrialRow.violation, TrialRow.number).limit(1))
 
 
@@ -121,12 +123,8 @@ def _best_ids(direction: Direction, constrained: bool, experiment_ids: Collectio
     def best(status: TrialStatus) -> Select[str]:
         query = select(TrialRow.id).where(
             TrialRow.experiment_id == ExperimentRow.id,
-            TrialRow.status == status,
-            TrialRow.value.is_not(None),
-            is_of_search(),
+            *that_may_be_best(constrained=constrained, by_status=TrialRow.status == status),
         )
-        if constrained:
-            query = query.where(TrialRow.violation == 0)
         first = query.order_by(*best_first(direction)).limit(1).correlate(ExperimentRow).scalar_subquery()
         return select(first).where(ExperimentRow.id.in_(experiment_ids))
 
@@ -134,14 +132,5 @@ def _best_ids(direction: Direction, constrained: bool, experiment_ids: Collectio
 
 
 def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
-    query = _contending(experiment, query)
-    return query.where(TrialRow.violation == 0) if constraint_names(experiment) else query
-
-
-def _contending(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
-    return query.where(
-        TrialRow.experiment_id == experiment.id,
-        TrialRow.status.in_(CONTENDERS),
-        TrialRow.value.is_not(None),
-        is_of_search(),
-    )
+    conditions = that_may_be_best(constrained=bool(constraint_names(experiment)))
+    return query.where(TrialRow.experiment_id == experiment.id, *conditions)

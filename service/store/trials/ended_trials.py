@@ -9,14 +9,13 @@ from search.problem import Direction
 from service.domain.no_improvement import EndedTrial
 from service.domain.statuses import CAUSES_WITH_RESULT, CONTENDERS, LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import TrialRow
+from service.store.trials.contenders import may_be_best, that_may_be_best
 from service.store.trials.measured_trial import MeasuredTrial
 from service.store.trials.trials import best_first, is_of_search
 
 # As negations, so that no database chooses the index by status, which does not have the order.
 _ENDED = and_(is_of_search(), TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED)))
-_CONTENDING = and_(
-    is_of_search(), TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
-)
+_CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
 
 # With a text in place of null, so that the negation holds for trials without a cause, too.
 _STOPPED_BY_END = and_(
@@ -63,7 +62,7 @@ def newest_ends(
     if len(rows) < count:
         return None
     ends = [
-        EndedTrial(row.number, row.value, row.status in CONTENDERS and (not constrained or row.violation == 0))
+        EndedTrial(row.number, row.value, may_be_best(row.status, row.violation, constrained=constrained))
         for row in rows
         if row.value is not None
     ]
@@ -74,14 +73,11 @@ def best_end_before(
     session: Session, experiment_id: str, event: int, direction: Direction, *, constrained: bool
 ) -> EndedTrial | None:
     """The best trial among the contenders that ended before the event."""
-    wanted: list[ColumnElement[bool]] = [
+    wanted = [
         TrialRow.experiment_id == experiment_id,
-        _CONTENDING,
-        TrialRow.value.is_not(None),
+        *that_may_be_best(constrained=constrained, by_status=_CONTENDING),
         TrialRow.changed_at_event + 0 < event,  # `+ 0` keeps the database from using another index than that by value
     ]
-    if constrained:
-        wanted.append(TrialRow.violation == 0)
     query = select(TrialRow.number, TrialRow.value).where(*wanted).order_by(*best_first(direction)).limit(1)
     found = session.execute(query).first()
     return EndedTrial(found.number, found.value) if found and found.value is not None else None
