@@ -42,7 +42,7 @@ def stopped_by_end(session: Session, experiment_id: str) -> Sequence[TrialRow]:
 
 def have_run_to_their_ends() -> ColumnElement[bool]:
     """The condition for trials of which `ran_to_its_end` is true."""
-    is_own_end = or_(TrialRow.stop_cause.is_(None), TrialRow.stop_cause == StopCause.MAX_TRIAL_SECONDS)
+    is_own_end = or_(*(TrialRow.stop_cause == cause for cause in sorted(CAUSES_WITH_RESULT, key=str)))
     has_result = and_(TrialRow.status == TrialStatus.STOPPED, is_own_end, TrialRow.value.is_not(None))
     return or_(TrialRow.status == TrialStatus.COMPLETED, has_result)
 
