@@ -33,10 +33,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
         with suppress(ProposalFailed):
             assignment = assign(context, experiment_id, claimant)
             if assignment is not None:
-                propose_ahead(context, experiment_id)
-                context.notify_changed()
-                _bind_to_log(assignment)
-                return assignment
+                return _given(context, assignment)
     return None
 
 
@@ -61,20 +58,26 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
             "the attempt that was given for this Idempotency-Key has ended, or its lease is not known any more; ask "
             "with a new key"
         )
+    if earlier is not None:
+        _bind_to_log(earlier)
+        return earlier
     try:
-        assignment = earlier or assign(context, experiment_id, claimant)
+        assignment = assign(context, experiment_id, claimant)
     except ProposalFailed as error:
         raise WrongState(str(error)) from error
-    if assignment is not None and earlier is None:
-        propose_ahead(context, experiment_id)
+    return None if assignment is None else _given(context, assignment)
+
+
+def _given(context: Context, assignment: Assignment) -> Assignment:
+    """Return a new assignment, after what follows from it."""
+    propose_ahead(context, assignment.experiment_id)
     context.notify_changed()
-    if assignment is not None:
-        _bind_to_log(assignment)
+    _bind_to_log(assignment)
     return assignment
 
 
-def _bind_to_log(given: Assignment) -> None:
-    log_context.add(experiment=given.experiment_id, trial=given.trial, attempt=given.attempt)
+def _bind_to_log(assignment: Assignment) -> None:
+    log_context.add(experiment=assignment.experiment_id, trial=assignment.trial, attempt=assignment.attempt)
 
 
 def _candidates(context: Context, line: Line, agent: str, message: Claim) -> Iterator[str]:
