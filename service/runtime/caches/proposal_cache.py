@@ -65,6 +65,13 @@ class Proposal:
     seen_milestone: int | None = None
 
 
+@dataclass(frozen=True)
+class ComputedAhead:
+    """A proposal from before the claim that it is offered to: the history may have changed since."""
+
+    proposal: Proposal
+
+
 @dataclass
 class _View:
     """A study of the experiment under one version of its spec, and one generation of the process's caches.
@@ -162,15 +169,16 @@ class ProposalCache:
         finally:
             turn.release()
 
-    def newest(self, experiment_id: str) -> Proposal | None:
-        """Return the last proposal, which may be out of date. None while the next one is being computed."""
+    def newest(self, experiment_id: str) -> ComputedAhead | None:
+        """Return the last proposal. None if there is none yet, and while the next one is being computed."""
         entry = self._entry(experiment_id)
         if not entry.lock.acquire(blocking=False):
             return None
         try:
-            return entry.view.newest if entry.view else None
+            newest = entry.view.newest if entry.view else None
         finally:
             entry.lock.release()
+        return None if newest is None else ComputedAhead(newest)
 
     def prepare(self, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
         """Schedule the next proposal to be computed ahead.

@@ -23,7 +23,7 @@ from service.operations.experiments.experiment_end import advance_experiment, be
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
+from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.sql.process_caches import cache_generation
@@ -67,7 +67,7 @@ def assign(
     `outcome` is the result of `try_assign` in the transaction that has ended the claimant's last attempt, if any.
     """
     if outcome is None:
-        outcome = _assign_with_what_is_ready(context, experiment_id, claimant)
+        outcome = _assign_in_own_transaction(context, experiment_id, claimant, context.proposals.newest(experiment_id))
     if isinstance(outcome, NeedsProposal):
         outcome = _assign_in_turn(context, experiment_id, claimant, outcome)
     return outcome if isinstance(outcome, Assignment) else None
@@ -76,7 +76,8 @@ def assign(
 def _assign_in_turn(context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult) -> AssignResult:
     with context.proposals.turn(experiment_id) as has_waited:
         if has_waited:
-            outcome = _assign_with_what_is_ready(context, experiment_id, claimant)
+            newest = context.proposals.newest(experiment_id)
+            outcome = _assign_in_own_transaction(context, experiment_id, claimant, newest)
         for _ in range(MAX_PROPOSALS):
             if not isinstance(outcome, NeedsProposal):
                 break
@@ -86,25 +87,10 @@ def _assign_in_turn(context: Context, experiment_id: str, claimant: Claimant, ou
     return outcome
 
 
-def _assign_with_what_is_ready(context: Context, experiment_id: str, claimant: Claimant) -> AssignResult:
-    """A queued trial, or a new one with the proposal that was computed ahead."""
-    ready = context.proposals.newest(experiment_id)
-    return _assign_in_own_transaction(context, experiment_id, claimant, ready, computed_ahead=True)
-
-
 def try_assign(
-    context: Context,
-    locked: LockedExperiment,
-    claimant: Claimant,
-    proposal: Proposal | None = None,
-    *,
-    computed_ahead: bool = False,
+    context: Context, locked: LockedExperiment, claimant: Claimant, offered: Proposal | ComputedAhead | None = None
 ) -> AssignResult:
-    """Start an attempt in this transaction.
-
-    `computed_ahead`: use the proposal only if no trial has changed since. A proposal that was computed for this claim
-    is used even then; otherwise trials that end at a high rate would make every proposal out of date.
-    """
+    """Start an attempt in this transaction: of a queued trial, or of a new one with the offered proposal."""
     session, experiment = locked.session, locked.experiment
     counts = counts_by_status(session, experiment.id, COUNTED)
     allowed = startable_trials(experiment, counts)
@@ -116,10 +102,8 @@ def try_assign(
     if trial is None:
         generation = cache_generation(session)
         target = ProposalTarget(experiment.trial_count, experiment.spec_changed_at_event, generation)
-        if proposal is None or proposal.target != target:
-            return NeedsProposal(target)
-        has_new_milestones = proposal.seen_milestone not in {None, experiment.milestone_count}
-        if computed_ahead and (has_new_milestones or any_changed_after(session, experiment.id, proposal.seen_event)):
+        proposal = _usable(session, experiment, target, offered)
+        if proposal is None:
             return NeedsProposal(target)
         trial = create_trial(
             locked,
@@ -131,6 +115,25 @@ def try_assign(
     lease = context.lease_tokens.issue()
     attempt = _start_attempt(context, locked, trial, claimant, lease)
     return build_assignment(context, session, experiment, trial, attempt, lease.token)
+
+
+def _usable(
+    session: Session, experiment: ExperimentRow, target: ProposalTarget, offered: Proposal | ComputedAhead | None
+) -> Proposal | None:
+    """The offered proposal if it is for the target, and no trial has changed since it was computed ahead.
+
+    One that was computed for this claim is used even if trials have changed; otherwise trials that end at a high rate
+    would make every proposal out of date.
+    """
+    proposal = offered.proposal if isinstance(offered, ComputedAhead) else offered
+    if proposal is None or proposal.target != target:
+        return None
+    has_new_milestones = proposal.seen_milestone not in {None, experiment.milestone_count}
+    if isinstance(offered, ComputedAhead) and (
+        has_new_milestones or any_changed_after(session, experiment.id, proposal.seen_event)
+    ):
+        return None
+    return proposal
 
 
 def propose_ahead(context: Context, experiment_id: str) -> None:
@@ -156,12 +159,7 @@ def propose_next_in_line(context: Context) -> None:
 
 
 def _assign_in_own_transaction(
-    context: Context,
-    experiment_id: str,
-    claimant: Claimant,
-    proposal: Proposal | None,
-    *,
-    computed_ahead: bool = False,
+    context: Context, experiment_id: str, claimant: Claimant, offered: Proposal | ComputedAhead | None
 ) -> AssignResult:
     """`try_assign` in a transaction of its own. If the same request has been answered concurrently, its answer."""
     try:
@@ -169,7 +167,7 @@ def _assign_in_own_transaction(
             locked = try_to_lock(session, experiment_id)
             if locked is None:
                 return NothingToRun()
-            outcome = try_assign(context, locked, claimant, proposal, computed_ahead=computed_ahead)
+            outcome = try_assign(context, locked, claimant, offered)
             if isinstance(outcome, NothingToRun):  # the other call may have taken the last trial that could start
                 return earlier_answer(context, session, claimant) or outcome
             return outcome
