@@ -113,23 +113,22 @@ async def claim_trial(
     await context.threads.assigning(registration.register_agent, context, name, message)
     if message.lost:
         await context.threads.assigning(lost_attempts.end_lost_attempts, context, name, message.lost)
-    deadline, has_waited = asyncio.get_running_loop().time() + message.wait_seconds, False
+    deadline = asyncio.get_running_loop().time() + message.wait_seconds
     with context.capacity_freed.subscribe() as capacity_freed, revocation_of(request.scope) as revoked:
         while True:
             check_not_revoked(revoked)
             capacity_freed.clear()
             if await request.is_disconnected():  # the trial would not be run
                 return Response(status_code=204)
-            if has_waited and await context.threads.assigning(registration.has_left, context, name, message):
-                return Response(status_code=204)
-            assignment = await context.threads.assigning(claim.claim, context, name, message)
+            outcome = await context.threads.assigning(claim.claim, context, name, message)
             left = deadline - asyncio.get_running_loop().time()
-            if assignment is not None:
+            if isinstance(outcome, claim.AgentLeft):
+                return Response(status_code=204)
+            if isinstance(outcome, Assignment):
                 response.headers.update(services_header(context))
-                return assignment
+                return outcome
             if left <= 0 or context.stopping.is_set():
                 return Response(status_code=204, headers=services_header(context))
-            has_waited = True
             await wait_for_notification(capacity_freed, min(left, LOOK_AGAIN_SECONDS))
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from service.store.json_of_other_versions import stored
 from service.store.tables import AgentRow
-from trainer.wire import Node
+from trainer.wire import Instance, Node
 
 CONNECTED = timedelta(seconds=90)
 """An agent counts as connected for this long after its last claim. A claim waits for 60 s at most."""
@@ -22,6 +22,12 @@ def page_of_agents(session: Session, *, after: str, limit: int) -> Sequence[Agen
 
 def expired_names(session: Session, now: datetime) -> Sequence[str]:
     return session.scalars(select(AgentRow.name).where(AgentRow.name_expires_at < now).order_by(AgentRow.name)).all()
+
+
+def works_under(session: Session, name: str, instance: Instance) -> bool:
+    """Whether this process has the agent's name now: it has neither released nor lost it."""
+    row = session.get(AgentRow, name)
+    return row is not None and row.instance == instance.model_dump(mode="json")
 
 
 def storage_error_of(session: Session, agent: str) -> str | None:

@@ -34,15 +34,6 @@ def release_name(context: Context, name: str, instance: Instance) -> None:
     context.capacity_freed.notify()
 
 
-def has_left(context: Context, name: str, message: Claim) -> bool:
-    """Whether the agent that sent the claim has released its name since, or has lost it: it would run nothing."""
-    if message.instance is None:
-        return False
-    with context.database.read() as session:
-        row = session.get(AgentRow, name)
-        return row is None or row.instance != message.instance.model_dump(mode="json")
-
-
 def _take_name(row: AgentRow, instance: Instance, replaces: Instance | None, until: datetime) -> None:
     holder = stored(Instance, row.instance) if row.instance else None
     if holder is not None and holder not in (instance, replaces):

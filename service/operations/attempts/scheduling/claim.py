@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from service.domain.attempt_holders import ASK_HOLDER
 from service.domain.group_fit import could_fit, fits_now
@@ -10,23 +11,31 @@ from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
 from service.operations.attempts.scheduling.line import Line, contenders, read_line
-from service.operations.attempts.scheduling.next_trial import ProposalFailed, assign, propose_ahead
+from service.operations.attempts.scheduling.next_trial import NothingToRun, ProposalFailed, assign, propose_ahead
 from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_of
 from service.runtime.context import Context
+from service.store.agents import works_under
 from service.store.lookup import experiment_named
 from trainer.process_log.context import log_context
 from trainer.wire import Assignment, Claim
 
 
-def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
+@dataclass(frozen=True)
+class AgentLeft:
+    """The agent that has sent the claim would run nothing: it has released its name since, or has lost it."""
+
+
+def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingToRun | AgentLeft:
     """Look once for a trial that fits the agent's free resources. The same request gets the same answer."""
-    if message.storage_error is not None:
-        return None  # a trial would train in vain
     claimant = Claimant(agent, id_from_caller(message.request_id), yields_to_slots=True)
     with context.database.read() as session:
+        if message.instance is not None and not works_under(session, agent, message.instance):
+            return AgentLeft()
+        if message.storage_error is not None:
+            return NothingToRun()  # a trial would train in vain
         earlier = earlier_answer(context, session, claimant)
         if earlier is not None:
-            return earlier if isinstance(earlier, Assignment) else None
+            return earlier if isinstance(earlier, Assignment) else NothingToRun()
         line = read_line(session)
     for experiment_id in _candidates(context, line, agent, message):
         # A failed search ends its own experiment only.
@@ -34,7 +43,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | None:
             assignment = assign(context, experiment_id, claimant)
             if assignment is not None:
                 return _given(context, assignment)
-    return None
+    return NothingToRun()
 
 
 def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:
