@@ -5,10 +5,11 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from service.errors import NotFound
 from service.store.experiments import lock_experiment
-from service.store.lookup import locked_experiment, locked_trial
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
+from trainer.process_log.context import log_context
 
 
 @dataclass(frozen=True)
@@ -23,19 +24,27 @@ class LockedExperiment:
     now: datetime
 
 
-def try_to_lock(session: Session, experiment_id: str) -> LockedExperiment | None:
-    """None if the experiment has been deleted."""
-    experiment = lock_experiment(session, experiment_id)
+def try_to_lock(session: Session, name_or_id: str) -> LockedExperiment | None:
+    """None if there is no such experiment, or it has been deleted."""
+    experiment = lock_experiment(session, name_or_id)
     return None if experiment is None else LockedExperiment(session, experiment, database_now(session))
 
 
 def lock_named(session: Session, name_or_id: str) -> LockedExperiment:
-    """Raises NotFound."""
-    experiment = locked_experiment(session, name_or_id)
-    return LockedExperiment(session, experiment, database_now(session))
+    """Raises NotFound. What is locked is bound to the lines of the log."""
+    locked = try_to_lock(session, name_or_id)
+    if locked is None:
+        raise NotFound(f"there is no experiment {name_or_id!r}")
+    log_context.add(experiment=locked.experiment.id)
+    return locked
 
 
 def lock_of_trial(session: Session, trial_id: str) -> tuple[LockedExperiment, TrialRow]:
-    """The trial's experiment, and the trial as it is under the lock. Raises NotFound."""
-    experiment, trial = locked_trial(session, trial_id)
-    return LockedExperiment(session, experiment, database_now(session)), trial
+    """As `lock_named`, of the trial's experiment. The trial is read again, under the lock."""
+    trial = session.get(TrialRow, trial_id)
+    locked = try_to_lock(session, trial.experiment_id) if trial else None
+    if trial is None or locked is None:
+        raise NotFound(f"there is no trial {trial_id!r}")
+    session.refresh(trial)
+    log_context.add(experiment=locked.experiment.id)
+    return locked, trial

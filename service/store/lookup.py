@@ -6,7 +6,7 @@ What is found is bound to the lines of the log.
 from sqlalchemy.orm import Session
 
 from service.errors import NotFound
-from service.store.experiments import find_experiment, lock_experiment
+from service.store.experiments import find_experiment
 from service.store.tables import ExperimentRow, TrialRow
 from trainer.process_log.context import log_context
 
@@ -19,29 +19,9 @@ def experiment_named(session: Session, name_or_id: str) -> ExperimentRow:
     return experiment
 
 
-def locked_experiment(session: Session, name_or_id: str) -> ExperimentRow:
-    """Lock the experiment until the end of the transaction."""
-    experiment = lock_experiment(session, name_or_id)
-    if experiment is None:
-        raise NotFound(f"there is no experiment {name_or_id!r}")
-    log_context.add(experiment=experiment.id)
-    return experiment
-
-
 def trial_named(session: Session, trial_id: str) -> TrialRow:
     trial = session.get(TrialRow, trial_id)
     if trial is None:
         raise NotFound(f"there is no trial {trial_id!r}")
     log_context.add(experiment=trial.experiment_id)
     return trial
-
-
-def locked_trial(session: Session, trial_id: str) -> tuple[ExperimentRow, TrialRow]:
-    """Lock the trial's experiment, and read the trial again."""
-    trial = session.get(TrialRow, trial_id)
-    experiment = lock_experiment(session, trial.experiment_id) if trial else None
-    if trial is None or experiment is None:
-        raise NotFound(f"there is no trial {trial_id!r}")
-    session.refresh(trial)
-    log_context.add(experiment=experiment.id)
-    return experiment, trial

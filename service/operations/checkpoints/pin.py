@@ -6,11 +6,10 @@ from sqlalchemy.orm import Session
 
 from service.errors import NotFound, WrongState
 from service.operations.checkpoints.retention_removal import remove_unneeded
+from service.operations.locked_experiment import lock_of_trial
 from service.runtime.context import Context
 from service.store.checkpoints.checkpoints import checkpoint_at
 from service.store.events import append_event
-from service.store.lookup import locked_trial
-from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, TrialRow
 
 
@@ -35,15 +34,15 @@ def unpin(context: Context, trial_id: str, step: int) -> CheckpointRow:
 def _set_pin(context: Context, trial_id: str, step: int, *, is_pinned: bool) -> tuple[CheckpointRow, str]:
     """Returns the checkpoint, and its experiment's id."""
     with context.database.write() as session:
-        experiment, trial = locked_trial(session, trial_id)
+        locked, trial = lock_of_trial(session, trial_id)
         row = present_checkpoint(session, trial, step)
         if row.pinned is not is_pinned:
-            now = database_now(session)
-            row.pinned_at = now if is_pinned else None
+            row.pinned_at = locked.now if is_pinned else None
             kind = "checkpoint.pinned" if is_pinned else "checkpoint.unpinned"
-            append_event(session, experiment, kind, {"step": step, "uri": row.uri}, at=now, trial_id=trial.id)
+            data = {"step": step, "uri": row.uri}
+            append_event(session, locked.experiment, kind, data, at=locked.now, trial_id=trial.id)
     context.new_events.notify()
-    return row, experiment.id
+    return row, locked.experiment.id
 
 
 def present_checkpoint(session: Session, trial: TrialRow, step: int) -> CheckpointRow:

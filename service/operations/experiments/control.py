@@ -24,7 +24,6 @@ from service.operations.transitions import move_experiment, request_stop
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.experiments import may_run_trials
-from service.store.lookup import locked_experiment
 from service.store.sql.database import lift_statement_timeout
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.trials import trials_with
@@ -62,7 +61,7 @@ def delete(context: Context, name_or_id: str, *, keep_checkpoints: bool = False)
     Its agents delete its checkpoints soon after, unless they are to be kept.
     """
     with context.database.write() as session:
-        experiment = locked_experiment(session, name_or_id)
+        experiment = lock_named(session, name_or_id).experiment
         if experiment.status in LIVE_EXPERIMENT:
             raise _too_early_to_delete(experiment)
         if not keep_checkpoints:
