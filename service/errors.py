@@ -169,6 +169,14 @@ def _sentence(text: str) -> str:
     return text.replace("Input should", "should")
 
 
+def no_such_experiment(name_or_id: str) -> NotFound:
+    return NotFound(f"there is no experiment {name_or_id!r}; GET /v1/experiments lists them")
+
+
+def no_such_trial(trial_id: str) -> NotFound:
+    return NotFound(f"there is no trial {trial_id!r}")
+
+
 def not_written(what: str, error: OSError) -> ServiceError:
     """The answer where a file of the service cannot be written, so that the caller repeats the call later."""
     is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from service.errors import NotFound
+from service.errors import no_such_experiment, no_such_trial
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
@@ -34,7 +34,7 @@ def lock_named(session: Session, name_or_id: str) -> LockedExperiment:
     """Raises NotFound. What is locked is bound to the lines of the log."""
     locked = try_to_lock(session, name_or_id)
     if locked is None:
-        raise NotFound(f"there is no experiment {name_or_id!r}")
+        raise no_such_experiment(name_or_id)
     log_context.add(experiment=locked.experiment.id)
     return locked
 
@@ -44,7 +44,7 @@ def lock_of_trial(session: Session, trial_id: str) -> tuple[LockedExperiment, Tr
     trial = session.get(TrialRow, trial_id)
     locked = try_to_lock(session, trial.experiment_id) if trial else None
     if trial is None or locked is None:
-        raise NotFound(f"there is no trial {trial_id!r}")
+        raise no_such_trial(trial_id)
     session.refresh(trial)
     log_context.add(experiment=locked.experiment.id)
     return locked, trial

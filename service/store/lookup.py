@@ -5,7 +5,7 @@ What is found is bound to the lines of the log.
 
 from sqlalchemy.orm import Session
 
-from service.errors import NotFound
+from service.errors import no_such_experiment, no_such_trial
 from service.store.experiments import find_experiment
 from service.store.tables import ExperimentRow, TrialRow
 from trainer.process_log.context import log_context
@@ -14,7 +14,7 @@ from trainer.process_log.context import log_context
 def experiment_named(session: Session, name_or_id: str) -> ExperimentRow:
     experiment = find_experiment(session, name_or_id)
     if experiment is None:
-        raise NotFound(f"there is no experiment {name_or_id!r}; GET /v1/experiments lists them")
+        raise no_such_experiment(name_or_id)
     log_context.add(experiment=experiment.id)
     return experiment
 
@@ -22,6 +22,6 @@ def experiment_named(session: Session, name_or_id: str) -> ExperimentRow:
 def trial_named(session: Session, trial_id: str) -> TrialRow:
     trial = session.get(TrialRow, trial_id)
     if trial is None:
-        raise NotFound(f"there is no trial {trial_id!r}")
+        raise no_such_trial(trial_id)
     log_context.add(experiment=trial.experiment_id)
     return trial

@@ -10,7 +10,7 @@ from datetime import timedelta
 from sqlalchemy.orm import Session
 
 from service.domain.token_digest import token_digest
-from service.errors import LeaseLost, NotFound, ServiceError, Unauthorized
+from service.errors import LeaseLost, ServiceError, Unauthorized, no_such_trial
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import ExperimentSpec
@@ -103,7 +103,7 @@ def lock_attempt(session: Session, attempt: AttemptRow) -> LeasedAttempt:
     """Lock the attempt's experiment and read the attempt again. It may have ended. Raises NotFound."""
     experiment = lock_experiment(session, attempt.experiment_id)
     if experiment is None:
-        raise NotFound(f"there is no trial {attempt.trial_id!r}")
+        raise no_such_trial(attempt.trial_id)
     session.refresh(attempt)
     trial = session.get_one(TrialRow, attempt.trial_id, populate_existing=True)
     leased = LeasedAttempt(session, experiment, database_now(session), spec_of(experiment), trial, attempt)
@@ -171,7 +171,7 @@ def _refusal(session: Session, trial_id: str, token: str | None) -> ServiceError
     if token is None:
         return no_lease_token()
     if session.get(TrialRow, trial_id) is None:
-        return NotFound(f"there is no trial {trial_id!r}")
+        return no_such_trial(trial_id)
     revoked = attempt_by_revoked_token(session, token)
     if revoked is not None and revoked.trial_id == trial_id:
         return _lease_revoked(revoked)
