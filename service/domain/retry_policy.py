@@ -1,7 +1,6 @@
 """Which failed attempts of a trial are followed by another one, and what that is charged to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -34,16 +33,6 @@ slots at the same time, and each of them loses its trial within a second. With t
 it could not start for MAX_LOST_STARTS times as long, which is longer than a head takes to restart."""
 
 
-@dataclass(frozen=True)
-class Retry:
-    reason: str
-
-
-@dataclass(frozen=True)
-class GiveUp:
-    reason: str
-
-
 def never_started(failure: Failure) -> bool:
     """Whether the attempt was lost before any of its workers ran."""
     return failure.kind is FailureKind.LOST and not failure.began
@@ -69,16 +58,16 @@ def counted_failures(earlier: Sequence[tuple[Failure, datetime]], now: datetime)
     return kept[::-1]
 
 
-def decide_retry(failure: Failure, earlier: Sequence[Failure], max_retries: int) -> Retry | GiveUp:
+def may_retry(failure: Failure, earlier: Sequence[Failure], max_retries: int) -> bool:
     """Whether a trial is retried after an attempt that ended with `failure`.
 
     `earlier` are the `counted_failures` of earlier attempts; `max_retries` is the experiment's limit for user errors.
     """
-    budget, kind = _budget_of(failure), failure.kind.value
+    budget = _budget_of(failure)
     if budget is None:
-        return GiveUp(kind)
+        return False
     if budget == "none":
-        return Retry(kind)
+        return True
     spent = sum(_budget_of(other) == budget for other in earlier)
     limits = {
         "infrastructure": MAX_LOSSES,
@@ -86,7 +75,7 @@ def decide_retry(failure: Failure, earlier: Sequence[Failure], max_retries: int)
         "start": MAX_LOST_STARTS,
         "user": max_retries,
     }
-    return Retry(kind) if spent < limits[budget] else GiveUp(kind)
+    return spent < limits[budget]
 
 
 def _budget_of(failure: Failure) -> Budget | None:

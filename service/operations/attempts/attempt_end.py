@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from service.domain.attempt_holders import is_caller
-from service.domain.retry_policy import Retry, counted_failures, decide_retry, is_miss
+from service.domain.retry_policy import counted_failures, is_miss, may_retry
 from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
 from service.operations.attempts.attempt_cost import add_to_sums
 from service.operations.attempts.leases import LeasedAttempt
@@ -166,7 +166,7 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
         broken = broken_constraints(spec, trial)
         stop_reason = None if cause is StopCause.PAUSED else trial.stop_reason
         return Following(TrialStatus.COMPLETED, stop_reason or (f"infeasible: {broken}" if broken else None))
-    is_final = failure is not None and not isinstance(decide_retry(failure, earlier, spec.failures.max_retries), Retry)
+    is_final = failure is not None and not may_retry(failure, earlier, spec.failures.max_retries)
     has_failed_before = is_final and _waits_for_report(leased)
     if cause is not None and cause is not StopCause.PAUSED and not has_failed_before:
         return _as_asked(leased, cause)
