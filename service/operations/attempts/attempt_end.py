@@ -44,11 +44,15 @@ HOW_TO_REPORT = ": report with ray.train.report(), not with tune.report() or pri
 
 @dataclass(frozen=True)
 class Following:
-    """What follows for the trial: its next status, with the reason. `kind` is set if the trial failed."""
+    """What follows for the trial: its next status, with the reason. `kind` is set if the trial failed.
+
+    `stop_cause` is set if the trial's holder has stopped it for a cause that the service had not asked it to stop for.
+    """
 
     to: TrialStatus
     reason: str | None
     kind: FailureKind | None = None
+    stop_cause: StopCause | None = None
 
 
 def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | None) -> None:
@@ -67,8 +71,10 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
         "cost": add_to_sums(leased).to_json(),
     }
     append_event(leased.session, leased.experiment, "attempt.ended", data, at=now, trial_id=trial.id)
+    trial.stop_reason = _stop_reason(leased)
     after = _following(leased, outcome, failure, earlier)
     trial.failure_kind = after.kind
+    trial.stop_cause = after.stop_cause or trial.stop_cause
     move_trial(leased, trial, after.to, reason=after.reason, kind=after.kind, cost=trial.cost)
     if ran_to_its_end(trial):
         Decider(leased, leased.spec).record_end(trial)
@@ -152,13 +158,27 @@ def _earlier_failures(leased: LeasedAttempt) -> list[Failure]:
     return counted_failures(counted, leased.now)
 
 
+def _stop_reason(leased: LeasedAttempt) -> str | None:
+    """Why the trial was asked to stop; if a time limit was the cause, the limit that it had passed at its end."""
+    is_out_of_time = leased.trial.stop_cause == StopCause.MAX_TRIAL_SECONDS and not leased.trial.killed
+    return (is_out_of_time and _limit_passed(leased)) or leased.trial.stop_reason
+
+
 def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Following:
+    """What the attempt's end means for its trial. Of these, the first that is true decides:
+
+    1. One of its reports has failed the trial.
+    2. The trial has completed with all values, and early stopping has not asked it to stop.
+    3. The trial was asked to stop, and not only to pause: it ends as asked. But if its time limit has passed and it was
+       not told yet, a failure without another attempt comes first (5).
+    4. Nothing has failed: the trial pauses as asked, or its holder has stopped it.
+    5. No further attempt may be made: the trial fails.
+    6. The trial pauses as asked, or is queued for another attempt.
+    """
     trial, spec = leased.trial, leased.spec
     if leased.attempt.uncounted_report_count:
         outcome, failure = Outcome.STOPPED, None  # as without the outage: the function would have left at the decision
     cause = StopCause(trial.stop_cause) if trial.stop_cause else None
-    if cause is StopCause.MAX_TRIAL_SECONDS and not trial.killed:
-        trial.stop_reason = _limit_passed(leased) or trial.stop_reason
     if cause in _FAILURE_AFTER_STOP:
         return Following(TrialStatus.FAILED, trial.stop_reason, _FAILURE_AFTER_STOP[cause])
     is_whole = outcome is Outcome.COMPLETED and failure is None and not missing_objectives(spec, trial)
@@ -230,8 +250,8 @@ def _paused(leased: LeasedAttempt) -> Following:
 
 def _stopped_by_holder(leased: LeasedAttempt) -> Following:
     passed = _limit_passed(leased, HOLDERS_CLOCK)
-    leased.trial.stop_cause = StopCause.MAX_TRIAL_SECONDS if passed else None
-    return Following(TrialStatus.STOPPED, passed or "the client that ran it stopped it")
+    cause = StopCause.MAX_TRIAL_SECONDS if passed else None
+    return Following(TrialStatus.STOPPED, passed or "the client that ran it stopped it", stop_cause=cause)
 
 
 def _limit_passed(leased: LeasedAttempt, tolerance: float = 0.0) -> str | None:
