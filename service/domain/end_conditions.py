@@ -22,14 +22,15 @@ class Limits:
 class Progress:
     """The state of an experiment's trials.
 
-    `created` counts all of them. `any_started`: at least one has reported. `any_succeeded`: at least one completed, ran
-    until its own time limit, was pruned or is paused, or is a winner that is confirmed. `any_outlasts`: a running trial
-    has reported, and is older than the newest of the failed ones that `repeated_failure` is about.
-    `any_in_first_attempt`: at least one runs its first attempt now. `is_space_exhausted`: every configuration has been
-    tried. `gpu_hours`: of all attempts, as far as `Limits.max_gpu_hours` needs them.
+    `created` counts those of the search, and `confirmation_count` the others. `any_started`: at least one has reported.
+    `any_succeeded`: at least one completed, ran until its own time limit, was pruned or is paused, or is a winner that
+    is confirmed. `any_outlasts`: a running trial has reported, and is older than the newest of the failed ones that
+    `repeated_failure` is about. `any_in_first_attempt`: at least one runs its first attempt now. `is_space_exhausted`:
+    every configuration has been tried. `gpu_hours`: of all attempts, as far as `Limits.max_gpu_hours` needs them.
     """
 
     created: int
+    confirmation_count: int
     queued: int
     running: int
     failed: int

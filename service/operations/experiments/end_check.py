@@ -42,9 +42,8 @@ class ReachedEnd:
 def find_end(locked: LockedExperiment, spec: ExperimentSpec) -> ReachedEnd | None:
     """Why no further trial should start; None while the experiment has more to do."""
     progress = _progress(locked, spec)
-    confirmation_count = locked.experiment.trial_count - progress.created
     limits = Limits(
-        max_trials=spec.max_search_trials - confirmation_count,
+        max_trials=spec.max_search_trials - progress.confirmation_count,
         max_seconds=spec.limits.max_seconds,
         max_gpu_hours=spec.limits.max_gpu_hours,
         max_failed_trials=spec.failures.max_failed_trials,
@@ -89,6 +88,7 @@ def _progress(locked: LockedExperiment, spec: ExperimentSpec) -> Progress:
     failures = _first_failures(locked) if failed else {}
     return Progress(
         created=experiment.trial_count - len(confirmations),
+        confirmation_count=len(confirmations),
         queued=counts[TrialStatus.QUEUED],
         running=counts[TrialStatus.RUNNING],
         failed=failed,
