@@ -49,7 +49,8 @@ class Decider:
             decision = "pause" if verdict.pauses else "stop" if verdict.stop else "continue"
             self.record(trial, decision, verdict.step, verdict)
             if verdict.pauses:
-                trial.judged_step = trial.paused_milestone = verdict.milestone
+                change_later(trial, judged_step=verdict.milestone)
+                trial.paused_milestone = verdict.milestone
                 trial.paused_pool = pool
                 trial.paused_value = verdict.value
             if verdict.stop:
