@@ -78,11 +78,11 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
     move_trial(leased, trial, after.to, reason=after.reason, kind=after.kind, cost=trial.cost)
     if ran_to_its_end(trial):
         Decider(leased, leased.spec).record_end(trial)
-    spec = choose_after_trial(leased, leased.spec, trial)
+    changed = choose_after_trial(leased, leased.spec, trial)
     paused_at = trial.paused_milestone if after.to is TrialStatus.PAUSED else None
     own = [] if paused_at is None else [paused_at]
     # Under a new rule, trials may be paused at any of its milestones.
-    advance_experiment(leased, spec, own if spec is leased.spec else None)
+    advance_experiment(leased, changed or leased.spec, own if changed is None else None)
 
 
 def revoke_lease(leased: LeasedAttempt, failure: Failure) -> None:

@@ -29,7 +29,10 @@ LEASE_SLACK = 0.025
 
 @dataclass(frozen=True)
 class LeasedAttempt(LockedExperiment):
-    """An attempt with the rows that it belongs to."""
+    """An attempt with the rows that it belongs to.
+
+    `spec` is the one under which its reports and its end are judged. Only its end may change the experiment's spec.
+    """
 
     spec: ExperimentSpec
     trial: TrialRow

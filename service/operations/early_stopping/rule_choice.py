@@ -23,18 +23,21 @@ from service.store.events import append_event
 from service.store.tables import TrialRow
 
 
-def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec:
-    """Choose again if the trial, which has ended, has shown something new. Returns the spec that holds from now on."""
+def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec | None:
+    """Choose again if the trial, which has ended, has shown something new.
+
+    Returns the spec that holds from now on; None if it is unchanged.
+    """
     experiment = locked.experiment
     if experiment.rule_choice is None or experiment.end_reason is not None or not shows_whole_training(trial):
-        return spec
+        return None
     training = _learned(locked.session, spec, trial, _training_in(experiment.rule_choice))
     if training is None:
-        return spec
+        return None
     after = _choose(locked, spec, training)
     if after.early_stopping != spec.early_stopping:
         rebuild_milestones(locked, after)
-    return after
+    return None if after is spec else after
 
 
 def choose_after_change(locked: LockedExperiment, before: ExperimentSpec, after: ExperimentSpec) -> ExperimentSpec:
