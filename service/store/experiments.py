@@ -18,14 +18,24 @@ def may_run_trials(experiment: ExperimentRow) -> bool:
     return experiment.end_reason is None or experiment.end_reason in _with_trials(experiment)
 
 
-def has_ended_search(experiment: ExperimentRow) -> bool:
-    """Whether only confirmations are still to come: the search's last trials end, or its winners run again."""
-    return bool(experiment.spec.get("confirm")) and experiment.end_reason in CONFIRMED_ENDS
-
-
 def _with_trials(experiment: ExperimentRow) -> frozenset[EndReason]:
     """The end reasons with which trials may still start."""
     return ENDS_THAT_LET_TRIALS_RUN | CONFIRMED_ENDS if experiment.spec.get("confirm") else ENDS_THAT_LET_TRIALS_RUN
+
+
+def that_may_run_trials() -> ColumnElement[bool]:
+    """The condition for experiments of which `may_run_trials` is true."""
+    is_confirmed = ExperimentRow.spec[("confirm", "top")].as_string().is_not(None)
+    return or_(
+        ExperimentRow.end_reason.is_(None),
+        ExperimentRow.end_reason.in_(ENDS_THAT_LET_TRIALS_RUN),
+        ExperimentRow.end_reason.in_(CONFIRMED_ENDS) & is_confirmed,
+    )
+
+
+def has_ended_search(experiment: ExperimentRow) -> bool:
+    """Whether only confirmations are still to come: the search's last trials end, or its winners run again."""
+    return bool(experiment.spec.get("confirm")) and experiment.end_reason in CONFIRMED_ENDS
 
 
 class StartableExperiment(NamedTuple):
@@ -36,13 +46,7 @@ class StartableExperiment(NamedTuple):
 def startable_experiments(session: Session) -> list[StartableExperiment]:
     """Experiments that may start trials: those that run and of which `may_run_trials` is true; the oldest first."""
     query = select(ExperimentRow.id, ExperimentRow.priority).where(
-        ExperimentRow.status == ExperimentStatus.RUNNING,
-        or_(
-            ExperimentRow.end_reason.is_(None),
-            ExperimentRow.end_reason.in_(ENDS_THAT_LET_TRIALS_RUN),
-            ExperimentRow.end_reason.in_(CONFIRMED_ENDS)
-            & ExperimentRow.spec[("confirm", "top")].as_string().is_not(None),
-        ),
+        ExperimentRow.status == ExperimentStatus.RUNNING, that_may_run_trials()
     )
     rows = session.execute(query.order_by(ExperimentRow.created_at, ExperimentRow.id))
     return [StartableExperiment(*row) for row in rows]
