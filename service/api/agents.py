@@ -1,6 +1,7 @@
 """Calls that ask for trials: agents claim over all experiments, any caller may ask for a trial of one experiment."""
 
 import asyncio
+from collections import defaultdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -22,7 +23,7 @@ from service.operations.agents import lost_attempts, registration
 from service.operations.attempts.scheduling import claim
 from service.operations.checkpoints.experiment_deletion import take_deletion_results
 from service.runtime.events.notifier import wait_for_notification
-from service.store.agents import CONNECTED, nodes_of, page_of_agents
+from service.store.agents import is_connected, nodes_of, page_of_agents
 from service.store.attempts import living_attempts
 from service.store.sql.database import database_now
 from trainer.wire import Assignment, Claim, DeletionResults, HeldAttempts, Instance
@@ -61,15 +62,17 @@ def list_agents(context: Ctx, cursor: Cursor = None, limit: Limit = 100) -> Page
     [after] = from_cursor(NAME_KEY, cursor) or ("",)
     with context.database.read() as session:
         now = database_now(session)
-        living = living_attempts(session)
+        running: defaultdict[str, list[str]] = defaultdict(list)
+        for attempt in living_attempts(session):
+            running[attempt.holder].append(attempt.trial_id)
         rows = page_of_agents(session, after=after, limit=limit + 1)
         agents = [
             AgentView(
                 name=row.name,
-                connected=now - row.last_seen_at < CONNECTED,
+                connected=is_connected(row, now),
                 nodes=[node.model_dump(mode="json") for node in nodes_of(row)],
                 storage_error=row.storage_error,
-                running=[attempt.trial_id for attempt in living if attempt.holder == row.name],
+                running=running[row.name],
                 first_seen_at=row.first_seen_at,
                 last_seen_at=row.last_seen_at,
             )

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from service.store.json_of_other_versions import stored
@@ -13,6 +13,15 @@ from trainer.wire import Instance, Node
 
 CONNECTED = timedelta(seconds=90)
 """An agent counts as connected for this long after its last claim. A claim waits for 60 s at most."""
+
+
+def is_connected(agent: AgentRow, now: datetime) -> bool:
+    return agent.last_seen_at > now - CONNECTED
+
+
+def are_connected(now: datetime) -> ColumnElement[bool]:
+    """The condition for agents of which `is_connected` is true."""
+    return AgentRow.last_seen_at > now - CONNECTED
 
 
 def page_of_agents(session: Session, *, after: str, limit: int) -> Sequence[AgentRow]:
@@ -37,15 +46,13 @@ def storage_error_of(session: Session, agent: str) -> str | None:
 
 def storage_errors(session: Session, now: datetime) -> dict[str, str | None]:
     """The same for each connected agent, by its name."""
-    query = select(AgentRow.name, AgentRow.storage_error).where(AgentRow.last_seen_at > now - CONNECTED)
+    query = select(AgentRow.name, AgentRow.storage_error).where(are_connected(now))
     return dict(session.execute(query.order_by(AgentRow.name)).all())
 
 
 def connected_agents(session: Session, now: datetime) -> Sequence[AgentRow]:
     """By name."""
-    return session.scalars(
-        select(AgentRow).where(AgentRow.last_seen_at > now - CONNECTED).order_by(AgentRow.name)
-    ).all()
+    return session.scalars(select(AgentRow).where(are_connected(now)).order_by(AgentRow.name)).all()
 
 
 def nodes_of(agent: AgentRow) -> list[Node]:
