@@ -6,8 +6,8 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, TrialStatus
-from service.store.agents import CONNECTED
-from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
+from service.store.agents import are_connected
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 
 
 def experiments(session: Session) -> dict[str, float]:
@@ -32,7 +32,7 @@ def checkpoint_bytes(session: Session) -> int:
 
 
 def connected_agents(session: Session, now: datetime) -> int:
-    return session.scalar(select(func.count()).where(AgentRow.last_seen_at > now - CONNECTED)) or 0
+    return session.scalar(select(func.count()).where(are_connected(now))) or 0
 
 
 def _by(
