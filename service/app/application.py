@@ -40,7 +40,7 @@ from service.api.openapi import overview
 from service.app.lifespan import running
 from service.app.middleware import RequestsLogged, add_middleware
 from service.app.state import new_state
-from service.background.age_retention import Retention
+from service.background.age_retention import AgeRetention
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
@@ -183,7 +183,7 @@ def _loops(context: Context) -> list[Loop]:
         loops += [Loop(work, needed=False) for work in _mlflow_work(context, context.settings.mlflow_uri)]
     loops.append(Loop(CheckpointRetention(context), needed=False))
     loops.append(Loop(FileCleanup(context.settings), needed=False))
-    loops.append(Loop(Retention(context), needed=False))
+    loops.append(Loop(AgeRetention(context), needed=False))
     return loops
 
 

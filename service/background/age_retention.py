@@ -8,7 +8,7 @@ from service.runtime.context import Context
 from service.store.sql.database import database_now
 
 
-class Retention:
+class AgeRetention:
     """Removes by the database's clock what is older than the settings allow."""
 
     name = "age retention"

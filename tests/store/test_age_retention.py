@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from service.background.age_retention import Retention
+from service.background.age_retention import AgeRetention
 from service.operations import age_retention
 from service.operations.packages import storage
 from service.runtime.context import Context
@@ -183,8 +183,8 @@ def test_one_pass_of_the_loop_removes_everything(service: Api) -> None:
     other = context.settings.logs_dir / "t-other"
     other.mkdir()
     make_old(other, days=1)
-    assert Retention(context).run_once() == 3
-    assert Retention(context).run_once() == 0
+    assert AgeRetention(context).run_once() == 3
+    assert AgeRetention(context).run_once() == 0
 
 
 def package(service: Api, code: bytes) -> str:
