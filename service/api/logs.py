@@ -1,9 +1,8 @@
 """`/v1/trials/{t}/logs`: the output of a trial's ranks, whole or as a stream."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Self
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
@@ -16,31 +15,19 @@ from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
 from service.api.http.unbuffered import UNBUFFERED
-from service.domain.statuses import LIVE_TRIAL
+from service.api.log_start import MAX_START_LENGTH, START_HEADER, START_PATTERN, LogStart
 from service.errors import Invalid, NotFound
-from service.operations.age_retention import removal_note
-from service.operations.attempts.rank_logs import NO_STARTS, Log, missing_end
+from service.operations.attempts.log_state import NO_ATTEMPT, LogState, log_state
+from service.operations.attempts.rank_logs import NO_STARTS, Log
 from service.runtime.context import Context
-from service.store.attempts import attempts_of
-from service.store.lookup import trial_named
-from service.store.sql.database import database_now
-from service.store.tables import ExperimentRow
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route)
-
-NO_ATTEMPT = 0
-"""In place of the number of the newest attempt."""
 
 POLL_SECONDS = 0.5
 KEEP_ALIVE_HEADER = "Paceline-Keep-Alive"
 KEEP_ALIVE = "\0"
 KEEP_ALIVE_PAUSES = 30
 """After so many of them something is sent to a caller that wants to be kept alive."""
-
-START_HEADER = "Paceline-Log-Start"
-MAX_START_LENGTH = 4000
-"""Of the header, which is left out where it would be longer: proxies limit headers and URLs to 8 kB or more."""
-START_PATTERN = r"^[0-9]{1,6}/([0-9]{1,6}:[0-9]{1,15}(,[0-9]{1,6}:[0-9]{1,15})*)?$"
 
 
 @router.get("/{trial}/logs", response_class=PlainTextResponse, responses=problems(NotFound))
@@ -79,8 +66,8 @@ async def get_logs(
     """What the ranks wrote, as plain text; without `rank`, each line starts with the number of its rank."""
     if follow:
         context.followers.check()
-    begin = None if start is None else _Start.parsed(start)
-    state = await run_in_threadpool(_state, context, trial, _attempt_of(begin, attempt))
+    begin = None if start is None else LogStart.parsed(start)
+    state = await run_in_threadpool(log_state, context, trial, _attempt_of(begin, attempt))
 
     def open_log(number: int) -> Log:
         is_tail = begin is None and state.number  # what is written after the call is no part of its tail
@@ -95,32 +82,13 @@ async def get_logs(
     headers = dict(UNBUFFERED) if follow else {}
     if follow and keep_alive:
         headers[KEEP_ALIVE_HEADER] = "true"
-    begun = str(_Start(state.number, log.starts))
+    begun = str(LogStart(state.number, log.starts))
     if tail is not None and len(begun) <= MAX_START_LENGTH:
         headers[START_HEADER] = begun
     return RevocableStream(stream, headers=headers, media_type="text/plain; charset=utf-8")
 
 
-class _Start(NamedTuple):
-    """Where a tail begins: `2/0:4,1:0` in the log of attempt 2, after 4 bytes of rank 0 and none of rank 1.
-
-    The attempt is `NO_ATTEMPT` where the trial had none.
-    """
-
-    attempt: int
-    offsets: Mapping[int, int]
-
-    @classmethod
-    def parsed(cls, given: str) -> Self:
-        attempt, _, places = given.partition("/")
-        pairs = (one.split(":") for one in places.split(",") if one)
-        return cls(int(attempt), {int(rank): int(offset) for rank, offset in pairs})
-
-    def __str__(self) -> str:
-        return f"{self.attempt}/{','.join(f'{rank}:{offset}' for rank, offset in self.offsets.items())}"
-
-
-def _attempt_of(start: _Start | None, attempt: int | None) -> int | None:
+def _attempt_of(start: LogStart | None, attempt: int | None) -> int | None:
     """Raises Invalid where the call names two attempts."""
     named = start.attempt if start is not None else None
     if attempt and named and attempt != named:
@@ -129,19 +97,7 @@ def _attempt_of(start: _Start | None, attempt: int | None) -> int | None:
     return attempt or named
 
 
-@dataclass(frozen=True)
-class _State:
-    """The attempt whose log is read, whether it may write more, and a note for the end of its log.
-
-    `number` is `NO_ATTEMPT` for a trial without an attempt, which is live while it may get one.
-    """
-
-    number: int
-    is_live: bool
-    note: str
-
-
-async def _whole(log: Log, state: _State) -> AsyncIterator[str]:
+async def _whole(log: Log, state: LogState) -> AsyncIterator[str]:
     while text := await run_in_threadpool(log.read, whole_lines=False):
         yield text
     if state.note:
@@ -163,7 +119,7 @@ class _Silence:
 
 
 async def _followed(
-    context: Context, trial: str, state: _State, log: Log, open_log: Callable[[int], Log], silence: _Silence
+    context: Context, trial: str, state: LogState, log: Log, open_log: Callable[[int], Log], silence: _Silence
 ) -> AsyncIterator[str]:
     """Ends when the attempt has ended and all of its output was sent, and when the service shuts down."""
     with context.followers.one():
@@ -171,7 +127,7 @@ async def _followed(
             while not state.number and state.is_live and not context.stopping.is_set():
                 if sign := await silence.pause():
                     yield sign
-                state = await run_in_threadpool(_state, context, trial, NO_ATTEMPT)
+                state = await run_in_threadpool(log_state, context, trial, NO_ATTEMPT)
             log = await run_in_threadpool(open_log, state.number)
         while not context.stopping.is_set():
             text = await run_in_threadpool(log.read, whole_lines=state.is_live)
@@ -181,23 +137,8 @@ async def _followed(
                 if sign := await silence.pause():
                     yield sign
                 # Before the next read, which then gets all that was written until the attempt ended.
-                state = await run_in_threadpool(_state, context, trial, state.number)
+                state = await run_in_threadpool(log_state, context, trial, state.number)
             else:
                 if state.note:
                     yield state.note
                 return
-
-
-def _state(context: Context, trial: str, attempt: int | None) -> _State:
-    """`attempt`: its number; None for the newest, and `NO_ATTEMPT` for the first if there is one by now."""
-    with context.database.read() as session:
-        row = trial_named(session, trial)
-        if attempt is not None and attempt > row.attempt_count:
-            raise NotFound(f"trial {trial} has no attempt {attempt}; attempts so far: {row.attempt_count}")
-        number = row.attempt_count if attempt is None else attempt or min(1, row.attempt_count)
-        found = next((one for one in attempts_of(session, row.id) if one.number == number), None)
-        has_ended = number < row.attempt_count or (found is not None and found.ended_at is not None)
-        is_live = row.status in LIVE_TRIAL and not has_ended
-        note = missing_end(found) if found is not None else ""
-        experiment = session.get_one(ExperimentRow, row.experiment_id)
-        return _State(number, is_live, removal_note(context, experiment, row.id, database_now(session)) or note)
