@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from search.mistakes import Mistake
 from service.api.http.bodies.body_reader import JSON
 from service.api.http.bodies.document_body import MERGE_PATCH, YAML, JsonOrYaml
-from service.api.http.bodies.submission_body import SpecAndCode, Submission
+from service.api.http.bodies.submission_body import SpecAndCode
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
 from service.api.http.openapi_errors import problems
@@ -21,11 +21,10 @@ from service.api.views.experiments import ExperimentView, SpecWarning, experimen
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
 from service.operations.experiments import change, control, create
-from service.operations.packages.storage import store_package
+from service.operations.experiments.submission import Submission, parse_submission
 from service.operations.packages.submitted_code import check_code, submitted_code
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
-from service.specification.parser import parse_spec
 from service.store.experiments import page_of_experiments
 from service.store.lookup import experiment_named
 from service.store.tables import ExperimentRow
@@ -63,7 +62,7 @@ async def create_experiment(
     request: Request, submission: SpecAndCode, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
 ) -> ExperimentView:
     """Starts an experiment from a spec (JSON or YAML), or from a form with `spec` and `code`."""
-    spec = await run_in_threadpool(_parsed, context, submission)
+    spec = await run_in_threadpool(parse_submission, context, submission)
     key, earlier = idempotency_key, None
     if key is not None:  # before the code, whose mistakes are answered after a conflict
         earlier = await run_in_threadpool(create.created_with, context, key, spec)
@@ -93,7 +92,7 @@ async def _code_warnings(
 def _created(
     context: Context, earlier: ExperimentRow | None, spec: ExperimentSpec, warnings: list[Mistake], key: str | None
 ) -> ExperimentView:
-    row = earlier or create.create_experiment(context, spec, key)
+    row = earlier or create.store_experiment(context, spec, key)
     log_context.add(experiment=row.id)
     view = _view(context, row)
     return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(warnings)]})
@@ -185,18 +184,6 @@ async def delete_experiment(
     """
     await wait_for_mirror(context, experiment)
     await run_in_threadpool(control.delete, context, experiment, keep_checkpoints=keep_checkpoints)
-
-
-def _parsed(context: Context, submission: Submission) -> ExperimentSpec:
-    """The spec, which names the package of the code that was sent with it. Raises Invalid."""
-    document = submission.document
-    trainer = document.setdefault("trainer", {}) if isinstance(document, dict) else None
-    if submission.package is not None and isinstance(trainer, dict):  # else `parse_spec` says what is wrong
-        if "package" in trainer:
-            message = "must be absent when code is sent with the spec; leave out one of the two"
-            raise Invalid([Mistake(("trainer", "package"), message)])
-        trainer["package"] = store_package(context, submission.package).id
-    return parse_spec(document)
 
 
 def _view(context: Context, written: ExperimentRow) -> ExperimentView:

@@ -6,7 +6,7 @@ from typing import Any
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.next_trial import assign
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
@@ -23,7 +23,7 @@ OVER_A_LEASE = 1.1 * LEASE_SECONDS
 
 
 def an_assignment(context: Context, **changes: Any) -> Assignment:
-    experiment = create_experiment(context, parse_spec(a_spec(**changes)))
+    experiment = store_experiment(context, parse_spec(a_spec(**changes)))
     assignment = assign(context, experiment.id, Claimant("a holder", experiment.id))
     assert assignment
     return assignment

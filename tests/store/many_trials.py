@@ -9,7 +9,7 @@ from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from service.operations.checkpoints.folders import run_of, uri_below
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.sql.database import database_now
@@ -25,7 +25,7 @@ def experiment_with_trials(
 ) -> str:
     """Returns the experiment's id. Each trial had an attempt and saved a checkpoint; the later ones are better."""
     limits = {"max_trials": 10 * count, "parallelism": 8}
-    created = create_experiment(context, parse_spec(a_spec(trainer=TRAINER, limits=limits, **changes)))
+    created = store_experiment(context, parse_spec(a_spec(trainer=TRAINER, limits=limits, **changes)))
     with context.database.write() as session:
         experiment = session.get_one(ExperimentRow, created.id)
         experiment.trial_count = count

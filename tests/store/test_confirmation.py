@@ -18,7 +18,7 @@ from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.control import pause, resume
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.runtime.context import Context
 from service.settings import Settings
 from service.specification.parser import parse_spec
@@ -55,7 +55,7 @@ class Run:
         self.services = [self.start(), self.start()]
         with self.service.database.write() as session:
             session.query(ExperimentRow).delete()
-        self.experiment = create_experiment(self.service, parse_spec(a_spec(**SPEC))).id
+        self.experiment = store_experiment(self.service, parse_spec(a_spec(**SPEC))).id
         while not self.has_ended():
             self.random.choice([self.claim, self.claim, self.end_one, self.end_one, self.crash, self.pause])()
         found = self.stored()
@@ -135,7 +135,7 @@ def test_each_winner_is_confirmed_with_each_seed_whatever_happens(settings: Sett
 
 def test_a_trial_is_confirmed_once_with_each_seed(settings: Settings) -> None:
     context = Context(settings, Database(settings.database_url))
-    experiment = create_experiment(context, parse_spec(a_spec(**SPEC))).id
+    experiment = store_experiment(context, parse_spec(a_spec(**SPEC))).id
     facts = {"experiment_id": experiment, "params": {}, "origin": "confirm", "status": "queued", "confirms": 1}
 
     def add(number: int) -> None:
@@ -153,7 +153,7 @@ def test_the_experiments_time_limit_ends_its_confirmations(settings: Settings) -
     context = Context(settings, Database(settings.database_url))
     limits = {"max_trials": 3, "parallelism": 3, "max_seconds": 3600}
     spec = {"limits": limits, "confirm": {"top": 1, "seeds": 2}}
-    experiment = create_experiment(context, parse_spec(a_spec(**spec))).id
+    experiment = store_experiment(context, parse_spec(a_spec(**spec))).id
     searched = claimed(context, experiment)
     report = Report(sequence=0, metrics={"accuracy": 0.5})
     take_reports(context, searched.trial, searched.lease.token, [report])
@@ -183,7 +183,7 @@ def claimed(context: Context, experiment: str) -> Assignment:
 
 def test_the_best_is_that_of_the_search_while_confirmations_run(settings: Settings) -> None:
     context = Context(settings, Database(settings.database_url))
-    experiment = create_experiment(context, parse_spec(a_spec(**SPEC | {"early_stopping": {"rule": "none"}}))).id
+    experiment = store_experiment(context, parse_spec(a_spec(**SPEC | {"early_stopping": {"rule": "none"}}))).id
     for request in range(MAX_TRIALS):
         assignment = assign(context, experiment, Claimant("a holder", str(request)))
         assert assignment

@@ -21,7 +21,7 @@ from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.attempts.time_limits import enforce_time_limits
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.runtime.context import Context
 from service.settings import without_credentials, without_password
 from service.specification.parser import parse_spec
@@ -114,7 +114,7 @@ def test_an_attempt_whose_lease_no_slot_extended_has_not_begun(context: Context,
 
 
 def test_an_attempt_of_an_asking_caller_has_begun(context: Context) -> None:
-    experiment = create_experiment(context, parse_spec(a_spec()))
+    experiment = store_experiment(context, parse_spec(a_spec()))
     held = ask(context, experiment.id, None)
     assert held
     let_pass(context, OVER_A_LEASE)

@@ -30,7 +30,7 @@ from service.operations.attempts.lease_expiry import expire_leases, extend_all_l
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.experiments.control import cancel, pause, resume
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.operations.trials.stop import stop_trial
 from service.runtime.context import Context
 from service.settings import Settings
@@ -65,7 +65,7 @@ class Leases(RuleBasedStateMachine):
         limits = {"max_trials": MAX_TRIALS, "parallelism": PARALLELISM}
         rule_ = {"rule": "asha", "reduction_factor": 2, "promote": promote}
         spec = a_spec(limits=limits, early_stopping=rule_, failures={"max_retries": 1})
-        self.experiment = create_experiment(self.context, parse_spec(spec)).id
+        self.experiment = store_experiment(self.context, parse_spec(spec)).id
 
     def teardown(self) -> None:
         self.context.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from service.operations.attempts.scheduling.claim import ask
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.operations.reports.ingest import ReportBatch, ingest_reports
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
@@ -21,7 +21,7 @@ def _short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def held_trial(context: Context) -> Assignment:
-    assignment = ask(context, create_experiment(context, parse_spec(a_spec())).name, None)
+    assignment = ask(context, store_experiment(context, parse_spec(a_spec())).name, None)
     assert assignment
     return assignment
 

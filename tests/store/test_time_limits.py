@@ -10,7 +10,7 @@ from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.change import change
 from service.operations.experiments.control import stop
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.tables import ExperimentRow
@@ -111,7 +111,7 @@ def test_a_stop_of_the_experiment_does_not_wait_for_the_report_that_a_time_limit
 
 
 def test_a_caller_that_asks_for_a_trial_begins_it_then(context: Context) -> None:
-    created = create_experiment(context, parse_spec(a_spec(limits={"max_trial_seconds": 60})))
+    created = store_experiment(context, parse_spec(a_spec(limits={"max_trial_seconds": 60})))
     held = ask(context, created.name, None)
     assert held is not None
     let_pass(context, 61)

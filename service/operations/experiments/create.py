@@ -28,7 +28,7 @@ from service.store.tables import ExperimentRow
 from trainer.traces import tracing
 
 
-def create_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
+def store_experiment(context: Context, spec: ExperimentSpec, idempotency_key: str | None = None) -> ExperimentRow:
     """Stores a running experiment, with a queued trial for each entry of `enqueue`.
 
     `created_with` comes first. A concurrent call with the same Idempotency-Key and spec returns the same experiment.

@@ -1,8 +1,7 @@
 """The body of a submission: a specification, and the code that may come with it."""
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
@@ -12,20 +11,13 @@ from service.api.http.bodies.document_body import DocumentBody, JsonOrYaml
 from service.api.http.bodies.forms import MAX_SPEC_BYTES, read_form
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
+from service.operations.experiments.submission import Submission
 from service.operations.packages.storage import CheckedPackage, check_package, package_too_large, packed
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 
 LARGE_PACKAGE_BYTES = 1_000_000
 """A worker process checks what is larger, because that takes long."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """A spec, and the code that was sent with it."""
-
-    document: Any
-    package: CheckedPackage | None = None
 
 
 _SPEC = JsonOrYaml(parse_spec)
