@@ -71,7 +71,10 @@ def _front(
 
 
 def _comes_after(experiment: ExperimentRow, key: tuple[float, int], last: tuple[float | None, int]) -> bool:
-    """By value, best first, then by number. Compares keys because the last trial seen may have left the front."""
+    """Whether the key comes after the last one seen: worse, or as good with a higher number.
+
+    Keys are compared, because the last trial seen may have left the front.
+    """
     sign = sign_of(experiment.spec["objectives"][0]["direction"])
     return last[0] is not None and (sign * key[0], key[1]) > (sign * last[0], last[1])
 

@@ -80,7 +80,7 @@ async def create_experiment(
 async def _code_warnings(
     request: Request, context: Context, spec: ExperimentSpec, submission: Submission
 ) -> list[Mistake]:
-    """Of a repeated call too. Raises Invalid."""
+    """Return the warnings, those of a repeated call among them. Raises Invalid."""
     if spec.trainer.package is None:
         return []
     code = await run_in_threadpool(submitted_code, context, spec.trainer, spec.trainer.package, submission.package)
@@ -187,6 +187,6 @@ async def delete_experiment(
 
 
 def _view(context: Context, written: ExperimentRow) -> ExperimentView:
-    """Of a row as this call has written it, which need not be read again."""
+    """The view of a row as this call has written it: the row need not be read again."""
     with context.database.read() as session:
         return experiment_views(context, session, [written])[0]

@@ -5,7 +5,7 @@ from service.store.trials.trials import stop_requested_ids
 
 
 class ChangePolling:
-    """With several service processes, one may store a stop request while the trial's holder waits at another."""
+    """Finds stop requests that another service process has stored while the trial's holder waits at this one."""
 
     name = "change polling"
     every = 1.0

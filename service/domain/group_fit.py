@@ -43,7 +43,7 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
 
 
 def with_kept(missing: str, agent: str) -> str:
-    """The same sentence, for a group that gets what is freed."""
+    """The sentence `missing`, for a group that gets what is freed."""
     return f"{missing}; what becomes free on agent {agent} is reserved for it"
 
 

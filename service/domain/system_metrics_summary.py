@@ -35,7 +35,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Utilization:
-    """Of an attempt so far. `next_sequence` is the first sample that has not arrived."""
+    """The utilization of an attempt so far. `next_sequence` is the first sample that has not arrived."""
 
     next_sequence: int = 0
     sample_count: int = 0
@@ -58,7 +58,7 @@ class Utilization:
         return asdict(self)
 
     def after(self, sequence: int, metrics: Mapping[str, float]) -> "Utilization":
-        """With one more sample. Those that the holder has lost in between are left out."""
+        """The utilization with one more sample. Samples that the holder has lost in between are left out."""
 
         def of(names: re.Pattern[str]) -> list[float]:
             return [value for name, value in metrics.items() if names.fullmatch(name)]

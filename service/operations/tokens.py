@@ -102,7 +102,7 @@ def access_of(database: Database, token: str) -> Access | Expired | None:
 
 
 def valid_digests(database: Database, digests: Collection[str]) -> set[str]:
-    """Those of the digests that are of valid tokens."""
+    """The digests that belong to valid tokens."""
     with database.read() as session:
         now = clock_of(session.get_bind().dialect.name)
         is_present = or_(TokenRow.expires_at.is_(None), TokenRow.expires_at > now)

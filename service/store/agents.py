@@ -25,7 +25,7 @@ def are_connected(now: datetime) -> ColumnElement[bool]:
 
 
 def page_of_agents(session: Session, *, after: str, limit: int) -> Sequence[AgentRow]:
-    """By name, those after the name `after`."""
+    """The agents after the name `after`, by name."""
     return session.scalars(select(AgentRow).where(AgentRow.name > after).order_by(AgentRow.name).limit(limit)).all()
 
 
@@ -45,13 +45,13 @@ def storage_error_of(session: Session, agent: str) -> str | None:
 
 
 def storage_errors(session: Session, now: datetime) -> dict[str, str | None]:
-    """The same for each connected agent, by its name."""
+    """What `storage_error_of` returns for each connected agent, by its name."""
     query = select(AgentRow.name, AgentRow.storage_error).where(are_connected(now))
     return dict(session.execute(query.order_by(AgentRow.name)).all())
 
 
 def connected_agents(session: Session, now: datetime) -> Sequence[AgentRow]:
-    """By name."""
+    """The connected agents, by name."""
     return session.scalars(select(AgentRow).where(are_connected(now)).order_by(AgentRow.name)).all()
 
 

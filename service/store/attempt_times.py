@@ -30,6 +30,6 @@ def holding_seconds(attempt: AttemptRow, now: datetime) -> float:
 
 
 def _may_have_begun(ended: AttemptRow) -> bool:
-    """Of an attempt whose holder has not told that its function began."""
+    """Whether the function may have begun in an attempt whose holder has not told so."""
     failure = None if ended.failure is None else stored(Failure, ended.failure)
     return ended.outcome != Outcome.STOPPED if failure is None else failure.began

@@ -123,7 +123,7 @@ def _is_expired(now: datetime) -> ColumnElement[bool]:
 
 
 def worker_count(group: "AttemptRow | RunningGroups", scaling: Scaling) -> int:
-    """Of an elastic group, the workers that it got; until it has told that, as many as it needs."""
+    """The number of workers. An elastic group has those that it got; until it has told them, those that it needs."""
     return group.world_size or scaling.num_workers
 
 
@@ -203,9 +203,9 @@ def resumed_elsewhere(session: Session, trial: TrialRow) -> Sequence[str]:
 def first_failures(
     session: Session, experiment_id: str, kinds: Collection[FailureKind], limit: int
 ) -> dict[int, Failure]:
-    """By number, the failures of the first `limit` trials that have failed in one of these ways. Without tracebacks.
+    """The failures of the first `limit` trials that have failed in one of these ways, by number; without tracebacks.
 
-    Of lost trials, only of those whose workers never ran: others say nothing of the experiment's code.
+    Of lost trials, only those count whose workers never ran: others say nothing of the experiment's code.
     """
     began = AttemptRow.failure["began"].as_boolean()
     query = (
@@ -222,7 +222,7 @@ def first_failures(
 
 
 def first_tracebacks(session: Session, experiment_ids: Collection[str]) -> dict[str, str | None]:
-    """By experiment: the traceback of the first failed trial's last attempt."""
+    """The traceback of the first failed trial's last attempt, by experiment."""
     first = (
         select(TrialRow.id)
         .where(TrialRow.experiment_id == ExperimentRow.id, TrialRow.status == TrialStatus.FAILED)

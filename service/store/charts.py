@@ -71,7 +71,7 @@ def shown_trials(session: Session, experiment_id: str, others: ColumnElement[boo
 
 
 def curves_of(session: Session, trial_ids: Sequence[str]) -> dict[str, dict[int, float]]:
-    """By trial and step. Beyond `MOST_REPORTS` the last steps are left out."""
+    """The curves, by trial and step. Beyond `MOST_REPORTS` the last steps are left out."""
     query = select(ReportRow.trial_id, ReportRow.step, ReportRow.value).where(
         ReportRow.trial_id.in_(trial_ids), ReportRow.value.is_not(None)
     )

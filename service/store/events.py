@@ -44,7 +44,7 @@ class LogHead(NamedTuple):
 
 
 def heads_of(session: Session, experiment_ids: Collection[str]) -> dict[str, LogHead]:
-    """By experiment; those that do not exist are missing."""
+    """The heads of the logs, by experiment; experiments that do not exist are missing."""
     query = select(ExperimentRow.id, ExperimentRow.event_count, ExperimentRow.status)
     rows = session.execute(query.where(ExperimentRow.id.in_(experiment_ids)))
     return {id_: LogHead(event_count, status) for id_, event_count, status in rows}

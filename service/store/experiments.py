@@ -53,7 +53,7 @@ def startable_experiments(session: Session) -> list[StartableExperiment]:
 
 
 def spec_versions(session: Session, ids: Collection[str]) -> dict[str, int]:
-    """By id, what `ExperimentRow.spec_changed_at_event` is."""
+    """The `spec_changed_at_event` of each experiment, by its id."""
     query = select(ExperimentRow.id, ExperimentRow.spec_changed_at_event).where(ExperimentRow.id.in_(ids))
     return dict(session.execute(query).all())
 
@@ -91,7 +91,7 @@ class EndedExperiment(NamedTuple):
 
 
 def ended_after(session: Session, time: datetime) -> list[EndedExperiment]:
-    """Those that ended after `time`, in the order of their ends."""
+    """The experiments that ended after `time`, in the order of their ends."""
     query = select(ExperimentRow.id, ExperimentRow.event_count, ExperimentRow.ended_at).where(
         ExperimentRow.status.in_(set(STATUS_AFTER_END.values())), ExperimentRow.ended_at > time
     )
@@ -146,6 +146,6 @@ def find_experiment_by_key(session: Session, key: str) -> ExperimentRow | None:
 
 
 def warm_starts_of(session: Session, experiment_ids: Collection[str]) -> dict[str, list[Any]]:
-    """By experiment: a summary of each earlier experiment that its search has learned from."""
+    """A summary of each earlier experiment that a search has learned from, by the experiment of the search."""
     query = select(WarmStartRow.experiment_id, WarmStartRow.sources)
     return dict(session.execute(query.where(WarmStartRow.experiment_id.in_(experiment_ids))).all())

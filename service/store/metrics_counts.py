@@ -11,7 +11,7 @@ from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 
 
 def experiments(session: Session) -> dict[str, float]:
-    """By status, including statuses without experiments."""
+    """The number of experiments in each status, including statuses without experiments."""
     return _by(ExperimentStatus, session, select(ExperimentRow.status, func.count()).group_by(ExperimentRow.status))
 
 
@@ -27,7 +27,7 @@ def living_attempts(session: Session) -> int:
 
 
 def checkpoint_bytes(session: Session) -> int:
-    """Of all checkpoints that have not been removed, as far as their sizes are known."""
+    """The size of all checkpoints that have not been removed, as far as it is known."""
     return int(session.scalar(select(func.sum(ExperimentRow.checkpoint_bytes))) or 0)
 
 

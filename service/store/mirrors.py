@@ -68,7 +68,7 @@ def is_catching_up(session: Session, experiment: ExperimentRow, since: datetime)
 
 
 def mirrors_of(session: Session, experiment_ids: Collection[str]) -> dict[str, MirrorRow]:
-    """By experiment; without experiments that are not in MLflow yet."""
+    """The mirror of each experiment, by its id; without experiments that are not in MLflow yet."""
     rows = session.scalars(select(MirrorRow).where(MirrorRow.experiment_id.in_(experiment_ids)))
     return {row.experiment_id: row for row in rows}
 
@@ -157,7 +157,7 @@ def runs_of(session: Session, trial_ids: set[str]) -> dict[tuple[str, int], str]
 
 
 def existing(session: Session, experiment_ids: Collection[str]) -> set[str]:
-    """Those of the experiments that were not deleted."""
+    """The ids of the experiments that were not deleted."""
     return set(session.scalars(select(ExperimentRow.id).where(ExperimentRow.id.in_(experiment_ids))))
 
 

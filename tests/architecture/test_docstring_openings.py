@@ -13,13 +13,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ALLOWED: dict[str, int] = {
-    "trainer": 51,
-    "service/api": 12,
-    "service/background": 1,
-    "service/domain": 5,
-    "service/operations": 26,
-    "service/runtime": 4,
-    "service/store": 37,
+    "trainer": 1,
+    "service/api": 3,
+    "service/domain": 2,
+    "service/operations": 4,
+    "service/runtime": 1,
+    "service/store": 3,
 }
 """How many such docstrings a package still has. The number may only fall: lower it when you have reworded some."""
 OPENINGS = re.compile(r"(Of|Those|By|With|Without|The same|Also|That|Not) ")

@@ -54,7 +54,7 @@ def problem_response(error: ServiceError) -> Response:
 
 
 def problem_body(error: ServiceError) -> dict[str, Any]:
-    """With the id of the request, so that the service's log can be searched for it."""
+    """The body names the id of the request, so that the service's log can be searched for it."""
     request = log_context.request_id
     return error.body() if request is None else {**error.body(), "request": request}
 

@@ -37,7 +37,7 @@ class SamplerView(View):
 
     @classmethod
     def as_stored(cls, search: Mapping[str, Any]) -> Self:
-        """Of a spec that only a later version can read."""
+        """The sampler of a spec that only a later version can read."""
         return cls(name=search["sampler"], options=search.get("options") or {}, why=None)
 
 

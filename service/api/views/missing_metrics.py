@@ -16,7 +16,7 @@ HAVE_RESULTS = (TrialStatus.COMPLETED, TrialStatus.PRUNED, TrialStatus.PAUSED)
 def missing_metrics(
     session: Session, experiments: Sequence[ExperimentRow], counts: Mapping[str, Mapping[str, int]]
 ) -> dict[str, str]:
-    """By id, of experiments whose first trials run and have reported: which metrics are in none of their reports."""
+    """A sentence for each experiment whose first trials lack metrics in all of their reports so far, by its id."""
     first = [
         row for row in experiments if counts[row.id]["running"] and not any(counts[row.id][s] for s in HAVE_RESULTS)
     ]

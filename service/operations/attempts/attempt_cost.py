@@ -13,7 +13,7 @@ from trainer.wire import PhaseSeconds, Scaling
 
 
 def cost_of(attempt: AttemptRow, scaling: Scaling, now: datetime) -> Cost:
-    """Of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
+    """The cost of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
     times = _times(attempt, attempt.ended_at or now, holding_seconds(attempt, now))
     return times.cost(worker_count(attempt, scaling), scaling.group.worker.get("GPU", 0.0))
 

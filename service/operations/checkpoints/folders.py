@@ -87,7 +87,7 @@ class UrisByFolder:
         self._uris = sorted(set(uris))
 
     def below(self, folder: str) -> Iterator[str]:
-        """Those of which `is_below` says that they are in the folder."""
+        """The URIs of which `is_below` says that they are in the folder."""
         start = f"{split_query(folder)[0].rstrip('/')}/"
         for index in range(bisect_left(self._uris, start), len(self._uris)):
             if not self._uris[index].startswith(start):

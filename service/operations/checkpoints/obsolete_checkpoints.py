@@ -95,7 +95,7 @@ class _Leftovers:
 
 
 class _LeftoversCache:
-    """Of the experiments that have ended recently, each until it changes. All agents ask again and again."""
+    """Keeps the leftovers of recently ended experiments, each until it changes: all agents ask again and again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, _Leftovers]] = {}

@@ -97,7 +97,7 @@ class _Removal:
         needed: UrisByFolder,
         now: datetime,
     ) -> None:
-        """Of a run without a needed checkpoint the whole folder goes. The agent that saved it can reach the storage."""
+        """Have the agents that saved these delete them; of a run without a needed checkpoint, the whole folder."""
         by_folder: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for one in removed:
             folder = run_folder_of(one.uri, run_of(experiment, one.trial, one.attempt))

@@ -60,7 +60,7 @@ class Decider:
         return milestones
 
     def _verdicts(self, trial: TrialRow, report: MetricReport) -> Iterator[tuple[Verdict, int]]:
-        """Those of the rule, each with the pool in which the trial waits if it pauses.
+        """The verdicts of the rule, each with the pool in which the trial waits if it pauses.
 
         A generator of its own, so that only failures of the rule are caught, not those of what `judge` stores.
         """
@@ -69,7 +69,7 @@ class Decider:
             yield from verdicts_of(rule, report, self._history(trial, report.previous_step))
 
     def releases(self, paused: PausedTrials) -> Iterator[Release]:
-        """Those of the rule."""
+        """The paused trials that the rule lets continue."""
         rule = self.spec.early_stopping
         with logged_failures(rule, "paused trials"):
             yield from releases_of(rule, paused)

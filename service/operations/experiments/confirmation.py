@@ -22,7 +22,7 @@ RUNS_AGAIN = "the experiment runs again after its end"
 
 @dataclass(frozen=True)
 class DueConfirmations:
-    """Those that are still to run: `new` ones, and those `stopped` by an end of the experiment that was undone."""
+    """The confirmations still to run: `new` ones, and those `stopped` by an end of the experiment that was undone."""
 
     chosen: Sequence[TrialRow]
     new: Sequence[tuple[TrialRow, int]]
@@ -67,7 +67,7 @@ def begin_confirmation(locked: LockedExperiment, spec: ExperimentSpec) -> bool:
 
 
 def confirmation_seeds(experiment: ExperimentRow, confirm: ConfirmSpec) -> Sequence[int]:
-    """The same for each configuration, and none of them the search's."""
+    """The seeds of the confirmations of each configuration; the search's own seed is not among them."""
     first = first_seed(experiment) or 0
     return range(first + 1, first + 1 + confirm.seeds)
 

@@ -91,7 +91,7 @@ def _insert(
 
 
 def request_digest(spec: ExperimentSpec) -> str:
-    """The same in a version that has more fields: the call may be repeated at that one, which gives them defaults."""
+    """A digest that a version with more fields computes, too: the call may be repeated at such a version."""
     return _digest(spec.model_dump(mode="json", exclude_unset=True))
 
 

@@ -77,7 +77,7 @@ def _ended_trials(spec: ExperimentSpec, count: int) -> str:
 
 
 def _progress(locked: LockedExperiment, spec: ExperimentSpec) -> Progress:
-    """Of the search: without confirmations. Counts only live and failed trials: the others may be thousands."""
+    """The progress of the search, without confirmations. It counts only live and failed trials: others are many."""
     session, experiment = locked.session, locked.experiment
     confirmations = confirmations_of(session, [experiment.id]) if experiment.spec.get("confirm") else []
     counts = counts_by_status(session, experiment.id, _COUNTED)
@@ -115,7 +115,7 @@ def _have_succeeded() -> ColumnElement[bool]:
 
 
 def _first_failures(locked: LockedExperiment) -> dict[int, Failure]:
-    """By trial number. Other failures than these kinds may depend on a trial's params alone."""
+    """The first failures of the kinds that do not depend on a trial's params alone, by trial number."""
     most = max(FAILURES_TO_GIVE_UP.values())
     return first_failures(locked.session, locked.experiment.id, FAILURES_TO_GIVE_UP, most)
 

@@ -77,7 +77,7 @@ def _mistakes(spec: ExperimentSpec, found: list[ExperimentRow | None]) -> Iterat
 
 
 def _source(session: Session, spec: ExperimentSpec, row: ExperimentRow) -> tuple[Source, Counter[str]]:
-    """Also return how many trials were left out, by reason."""
+    """Return what the search learns from the experiment, and how many of its trials were left out, by reason."""
     ran_under, left_out = spec_of(row), Counter[str]()
     trials = newest_trials(session, row.id, MAX_TRIALS)
     count = row.trial_count - len(confirmations_of(session, [row.id]))

@@ -40,7 +40,7 @@ class SubmittedCode:
 
 
 def submitted_code(context: Context, trainer: Trainer, package_id: str, sent: CheckedPackage | None) -> SubmittedCode:
-    """Of the package that was sent with the spec, or else of the stored one. Raises Invalid if that is not stored."""
+    """The code of the package sent with the spec, or else of the stored one. Raises Invalid if none is stored."""
     package = _stored(context, package_id) if sent is None else sent
     named = {REQUIREMENTS_FILE, *(module_file(package.files, one) for one in _entrypoints(trainer))}
     return SubmittedCode(package.files, _contents(package, [name for name in package.files if name in named]))

@@ -81,7 +81,7 @@ def why_unreadable(experiment: ExperimentRow) -> str | None:
 
 
 def readable(experiments: Iterable[ExperimentRow]) -> list[ExperimentRow]:
-    """Those whose spec this version can read: what is done for all experiments must not fail because of one."""
+    """The experiments whose spec this version can read: what is done for all must not fail because of one."""
     return [one for one in experiments if why_unreadable(one) is None]
 
 

@@ -117,9 +117,10 @@ class _Worker:
     """A process of `service.runtime.computation.compute_worker`."""
 
     def __init__(self) -> None:
-        """With the service's own `sys.path`: the working directory may have modules of the same names.
+        """The process has the service's own `sys.path`: the working directory may have modules of the same names.
 
-        Not by `-m`, which would give the module's classes another name, `__main__`, by which they cannot be pickled.
+        It is not started by `-m`, which would give the module's classes another name, `__main__`, by which they cannot
+        be pickled.
         """
         command = (sys.executable, "-P", "-W", "ignore", "-c", f"from {main.__module__} import main; main()")
         env = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -42,7 +42,7 @@ def may_be_judged(measure: Measure) -> ColumnElement[bool]:
 def curve_scores(
     spec: ExperimentSpec, trials: Sequence[MeasuredTrial], reached: Iterable[ReachedMilestone]
 ) -> dict[int, float]:
-    """By number, among these trials: the share of the others that each ranks before. Unknown ones are left out.
+    """The share of the others among these trials that each ranks before, by number. Unknown ones are left out.
 
     `reached` are all milestones of the experiment.
     """

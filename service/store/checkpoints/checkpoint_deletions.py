@@ -23,7 +23,7 @@ def add_deletions(session: Session, agents: Iterable[str], directories: Sequence
 
 
 def deletions_for(session: Session, agent: str, now: datetime) -> Sequence[CheckpointDeletionRow]:
-    """Those of the agent, and those of agents that are gone; the oldest first, those that have failed last."""
+    """The deletions of the agent, and of agents that are gone; the oldest first, those that have failed last."""
     query = select(CheckpointDeletionRow).where(_is_for(agent, now))
     order = CheckpointDeletionRow.error.is_not(None), CheckpointDeletionRow.id
     return session.scalars(query.order_by(*order).limit(LISTED)).all()

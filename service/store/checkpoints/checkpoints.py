@@ -19,18 +19,18 @@ def is_present() -> ColumnElement[bool]:
 
 
 def checkpoint_at(session: Session, trial_id: str, step: int) -> CheckpointRow | None:
-    """Also one that retention has removed."""
+    """The checkpoint, also if retention has removed it."""
     return session.get(CheckpointRow, (trial_id, step))
 
 
 def best_of(checkpoints: Iterable[CheckpointRow], direction: Direction) -> CheckpointRow | None:
-    """Of equal values, that of the first step; None if no value is known."""
+    """The checkpoint with the best value, of equal ones that of the first step; None if no value is known."""
     ranked = [(sign_of(direction) * row.value, row.step, row) for row in checkpoints if row.value is not None]
     return min(ranked, key=itemgetter(0, 1))[-1] if ranked else None
 
 
 def best_checkpoints(session: Session, trial_ids: Collection[str], direction: Direction) -> dict[str, CheckpointRow]:
-    """By trial, those that are on the storage. Trials without a checkpoint that has a value are left out."""
+    """The best checkpoint on the storage of each trial, by trial. Trials without one that has a value are left out."""
     by_value = CheckpointRow.value.asc() if direction == "minimize" else CheckpointRow.value.desc()
     rank = func.row_number().over(partition_by=CheckpointRow.trial_id, order_by=(by_value, CheckpointRow.step))
     valued = CheckpointRow.trial_id.in_(trial_ids), is_present(), CheckpointRow.value.is_not(None)
@@ -42,7 +42,7 @@ def best_checkpoints(session: Session, trial_ids: Collection[str], direction: Di
 
 
 def bytes_of_trials(session: Session, trial_ids: Collection[str]) -> dict[str, int | None]:
-    """By trial, without those that have no checkpoint: the known sizes together, None if no size is known."""
+    """The sum of the known sizes of each trial's checkpoints; None if none is known. Trials without any are missing."""
     query = select(CheckpointRow.trial_id, func.sum(CheckpointRow.bytes)).where(
         CheckpointRow.trial_id.in_(trial_ids), is_present()
     )
@@ -97,7 +97,7 @@ def present_checkpoints(session: Session, experiment_id: str) -> Sequence[tuple[
 
 
 def present_checkpoints_of(session: Session, trial_ids: Collection[str]) -> dict[tuple[str, int], CheckpointRow]:
-    """Of these trials, by trial and step."""
+    """The present checkpoints of these trials, by trial and step."""
     query = select(CheckpointRow).where(CheckpointRow.trial_id.in_(trial_ids), is_present())
     return {(row.trial_id, row.step): row for row in session.scalars(query)}
 

@@ -138,5 +138,5 @@ def stored_bracket_of(trial: TrialRow) -> int | None:
 
 
 def stored_brackets(trials: Iterable[TrialRow]) -> dict[int, int]:
-    """By number, of the trials that have one."""
+    """The brackets of the trials that have one, by trial number."""
     return {trial.number: bracket for trial in trials if (bracket := stored_bracket_of(trial)) is not None}

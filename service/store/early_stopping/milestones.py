@@ -54,7 +54,7 @@ class Milestones:
         return True
 
     def put_end(self, trial_id: str, number: int, value: float) -> None:
-        """Also of a trial that had ended before, and was retried."""
+        """Store a trial's end; it may have ended before, and was retried then."""
         if not self.add(trial_id, number, AT_END, value, COMPLETED):
             self._change_end(trial_id, number, value, COMPLETED)
 
@@ -126,7 +126,7 @@ class ReachedMilestone(NamedTuple):
 
 
 def milestones_changed_after(session: Session, experiment_id: str, change: int) -> list[ReachedMilestone]:
-    """Those at which trials were compared, so without the ends of trials."""
+    """The milestones at which trials were compared, so without the ends of trials."""
     columns = MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.change
     newer = MilestoneRow.experiment_id == experiment_id, MilestoneRow.change > change
     compared = MilestoneRow.milestone != AT_END, MilestoneRow.pool != UNCOMPARED

@@ -82,7 +82,7 @@ def _with_value(trial: TrialRow) -> tuple[ColumnElement[bool], ...]:
 
 
 def _seconds(session: Session, trial: TrialRow) -> tuple[float | None, float | None]:
-    """Of the start and of a step in the trial's last attempt. What its function does before the first step is start."""
+    """The seconds of the start and of a step in the last attempt. The start is what precedes the first step."""
     own = *_with_value(trial), ReportRow.attempt == trial.attempt_count
     query = select(func.count(), func.min(ReportRow.at), func.max(ReportRow.at)).where(*own)
     count, first, last = session.execute(query).one()

@@ -14,7 +14,7 @@ from service.store.trials.trial_values import is_feasible
 
 
 def confirmations_of(session: Session, experiment_ids: Collection[str]) -> Sequence[TrialRow]:
-    """By number."""
+    """The confirmations of these experiments, by number."""
     query = select(TrialRow).where(TrialRow.experiment_id.in_(experiment_ids), TrialRow.confirms.is_not(None))
     return session.scalars(query.order_by(TrialRow.experiment_id, TrialRow.number)).all()
 
@@ -30,7 +30,7 @@ def confirmed_trials(session: Session, experiment_ids: Collection[str]) -> Seque
 
 
 def confirmed_winners(session: Session, experiments: Collection[ExperimentRow]) -> dict[str, TrialRow]:
-    """By experiment, the best of the trials whose confirmations have all ended; without experiments that have none.
+    """The best of the trials whose confirmations have all ended, by experiment; without experiments that have none.
 
     Nor those of which a trial has no confirmation that says anything, because the experiment's end has stopped them.
     """

@@ -55,7 +55,7 @@ def first_params(session: Session, trials: Collection[TrialRow]) -> list[dict[st
 
 
 def exploits_of(session: Session, experiment_id: str) -> Mapping[str, Sequence[Exploit]]:
-    """By trial; without trials that always had their own params."""
+    """The exploits of each trial, by its id; without trials that always had their own params."""
     query = select(GenerationRow.trial_id, GenerationRow.began_at_event, GenerationRow.milestone).join(
         TrialRow, TrialRow.id == GenerationRow.trial_id
     )
@@ -95,7 +95,7 @@ def _has_reported_in(session: Session, generation: GenerationRow) -> bool:
 
 
 def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, ResumePoint]:
-    """By trial: its newest checkpoint, or its donor's until it has saved one. Trials without either are left out.
+    """The newest checkpoint of each trial, or its donor's until it has saved one. Trials without either are left out.
 
     Missing ones are left out while another one remains. If none does, the newest is tried again: a trial does not begin
     anew because the storage has lost its checkpoints, or because its nodes do not share the storage. Nothing keeps the
@@ -117,7 +117,7 @@ def resume_points(session: Session, trial_ids: Collection[str]) -> dict[str, Res
 
 
 def _donated(session: Session, trial_ids: Collection[str]) -> dict[str, ResumePoint]:
-    """By trial, the donor's checkpoint that its present params began with."""
+    """The donor's checkpoint that each trial's present params began with, by trial."""
     newest = (
         select(GenerationRow.trial_id, func.max(GenerationRow.number).label("number"))
         .where(GenerationRow.trial_id.in_(trial_ids))
@@ -134,7 +134,7 @@ def _donated(session: Session, trial_ids: Collection[str]) -> dict[str, ResumePo
 
 
 def _saved(session: Session, trial_ids: Collection[str]) -> Mapping[str, Sequence[ResumePoint]]:
-    """By trial, its own checkpoints with its present params, by their steps."""
+    """The own checkpoints of each trial with its present params, by their steps."""
     query = select(CheckpointRow.trial_id, CheckpointRow.uri, CheckpointRow.step).where(
         CheckpointRow.trial_id.in_(trial_ids), is_present(), of_newest_generation()
     )

@@ -23,7 +23,7 @@ def running_with_reports(session: Session, experiment_ids: Sequence[str]) -> dic
 
 
 def newest_metric_names(session: Session, trials: Sequence[TrialRow]) -> dict[str, tuple[int, list[str]]]:
-    """By experiment, the number of its trial and the names of the metrics in that trial's newest report.
+    """The number of each trial and the names of the metrics in its newest report, by experiment.
 
     `trials`: at most one of each experiment.
     """

@@ -184,7 +184,7 @@ def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> 
 def reports_of_experiment(
     session: Session, experiment_id: str, after: tuple[int, int], limit: int
 ) -> list[tuple[int, ReportRow]]:
-    """With the numbers of their trials, by these and by step, those after a number and a step."""
+    """The reports after a trial's number and a step, by these, each with the number of its trial."""
     number, step = after
     query = select(TrialRow.number, ReportRow).join(ReportRow, ReportRow.trial_id == TrialRow.id)
     query = query.where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.number, ReportRow.step)
@@ -232,7 +232,7 @@ def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
 
 
 def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[str, CheckpointRow]:
-    """By trial, the newest checkpoint that it saved with its present params."""
+    """The newest checkpoint that each trial saved with its present params, by trial."""
     newest = (
         select(CheckpointRow.step)
         .where(CheckpointRow.trial_id == TrialRow.id, is_present(), of_newest_generation())

@@ -103,7 +103,7 @@ def read_line(session: Session) -> Line:
 
 
 def _shares(session: Session, running: Collection[RunningGroups], agents: Iterable[AgentRow]) -> dict[str, float]:
-    """By experiment, the largest of the parts that it holds of the clusters' resources."""
+    """The largest of the parts that each experiment holds of the clusters' resources, by its id."""
     if not running:
         return {}
     totals = total_resources(agents)
@@ -129,7 +129,7 @@ def _dominant(held: Mapping[str, float], totals: Mapping[str, float]) -> float:
 
 
 def contenders(context: Context, session: Session, line: Line, page: Sequence[Place]) -> list[Contender]:
-    """Those of a page of the line that may start a trial on an agent's cluster, the next in line first."""
+    """The experiments of a page that may start a trial on an agent's cluster, the next in line first."""
     ids = [place.id for place in page]
     counts = counts_of_all(session, ids, COUNTED)
     served = last_served(session, ids) if len(ids) > 1 else {}  # one alone lets none wait

@@ -116,7 +116,7 @@ class Reservations:
         return [agent for agent, cluster in self._clusters.items() if fits_now(group, cluster.nodes)]
 
     def reserved_first_for(self, contender: Contender) -> ClusterReservation | None:
-        """The same as `reserved_for`, unless what is reserved there is reserved for another one ahead."""
+        """What `reserved_for` returns; None if an experiment ahead has a reservation on that cluster."""
         others = [one for one in self._reserved_ahead_of(contender) if one.contender is not contender]
         reserved = self.reserved_for(contender) if len(others) < MAX_WAITING else None
         return reserved if reserved is not None and all(one.agent != reserved.agent for one in others) else None
@@ -150,7 +150,7 @@ class Reservations:
 def clusters_of(
     session: Session, line: Line, claimant: str | None = None, running: Collection[str] = ()
 ) -> dict[str, Cluster]:
-    """Of the connected agents that get trials: those that can write checkpoints.
+    """The clusters of the connected agents that get trials: those that can write checkpoints. By agent.
 
     `running` are the trials that the claimant says to run. They may have ended since, but what they held is not yet
     among what it says to be free.
@@ -168,7 +168,7 @@ def clusters_of(
 def _held_on(
     session: Session, agents: Collection[str], groups: Iterable[tuple[RunningGroups, int | None]]
 ) -> dict[str, list[Held] | None]:
-    """By agent, what these worker groups hold. A trial with tasks of Ray Data or validations holds more: not known."""
+    """What these worker groups hold, by agent; None if a trial with tasks of Ray Data or a validation may hold more."""
     running = [(one, priority) for one, priority in groups if one.holder in agents]
     trainers = trainers_of(session, {one.experiment_id for one, _ in running})
     held: dict[str, list[Held] | None] = {agent: [] for agent in agents}
@@ -184,9 +184,9 @@ def _held_on(
 def shown_reservations(
     context: Context, session: Session, experiment_ids: Collection[str]
 ) -> dict[str, ClusterReservation]:
-    """By experiment, what is reserved for it, or for another one so that its own next trial has to wait.
+    """What is reserved for each experiment, or for another one so that its own next trial has to wait, by its id.
 
-    Without those far back in the line.
+    Experiments far back in the line are left out.
     """
     line = read_line(session)
     pages = line.pages[:SHOWN_PAGES]
