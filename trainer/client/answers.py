@@ -39,6 +39,10 @@ SMALL_BYTES = 64_000
 
 CONFLICTS: dict[str, type[CallRefused]] = {"lease-lost": LeaseLost, "agent-name-taken": AgentNameTaken}
 
+HOLDERS_CALLS = "/v1/trials/"
+LOST = frozenset({401, 404})
+"""The status codes with which the service refuses a holder whose trial is deleted, or whose token is no lease of it."""
+
 Fields = Mapping[str, type | UnionType]
 
 
@@ -116,8 +120,13 @@ def error_of(answer: requests.Response) -> Exception:
         return away(f"{answer.url} answers {status}: {detail}")
     if status >= requests.codes.server_error:
         return ServiceFailed(status, kind, detail)
-    refused = CONFLICTS.get(kind, CallRefused) if status == requests.codes.conflict else CallRefused
-    return refused(status, kind, detail, problem)
+    return _refusal(answer, kind)(status, kind, detail, problem)
+
+
+def _refusal(answer: requests.Response, kind: str) -> type[CallRefused]:
+    if answer.status_code in LOST and HOLDERS_CALLS in answer.url:
+        return LeaseLost
+    return CONFLICTS.get(kind, CallRefused) if answer.status_code == requests.codes.conflict else CallRefused
 
 
 def _error_of_others(answer: requests.Response) -> Exception:

@@ -49,7 +49,7 @@ class CallRefused(Exception):
 
 
 class LeaseLost(CallRefused):
-    """The trial has another holder, or has ended."""
+    """The trial has another holder, or has ended, or is deleted."""
 
 
 class AgentNameTaken(CallRefused):

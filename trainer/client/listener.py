@@ -41,7 +41,7 @@ class ServiceListener(Protocol):
         """The service has taken what a heartbeat tells."""
 
     def on_lease_lost(self) -> None:
-        """The service has given the trial to another holder."""
+        """The service has given the trial to another holder, or has deleted it."""
 
     def on_log_room(self) -> None:
         """There is room for more output in the queue of logs, or its output is no longer delivered."""

@@ -1,5 +1,6 @@
 """The heartbeat of an attempt. Needs no Ray."""
 
+import json
 import queue
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from tests.timeouts import wait_until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from tests.trainer.service_listener import listener
+from trainer.client.answers import PROBLEM_TYPES
 from trainer.client.attempt_messages import Progress
 from trainer.client.heartbeat import HeartbeatThread
 from trainer.client.http import ServiceClient
@@ -102,6 +104,29 @@ def test_a_lost_lease_answers_a_waiting_heartbeat_and_is_reported_once(service: 
         service.lose(trial)
         assert said.get(timeout=PATIENCE_SECONDS) == "lost"
     assert said.empty()
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, "not-found"), (401, "unauthorized")])
+def test_the_lease_of_a_deleted_trial_is_lost(service: FakeService, status: int, kind: str) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
+    problem = {"type": f"{PROBLEM_TYPES}{kind}", "title": "No", "status": status, "detail": "there is no such trial"}
+    with beating(service, trial, lease_seconds=0.3) as said:
+        service.failing = status, json.dumps(problem).encode()
+        assert said.get(timeout=PATIENCE_SECONDS) == "lost"
+        service.failing = None
+    assert said.empty()
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_page_of_another_program_loses_no_lease(service: FakeService, status: int) -> None:
+    trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
+    with beating(service, trial, lease_seconds=0.3) as said:
+        service.failing = status, b"<html>nothing is here</html>"
+        made = len(service.request_ids)
+        wait_until(lambda: len(service.request_ids) > made + 1)
+        service.failing = None
+        service.order(trial, Decision.KILL)
+        assert said.get(timeout=PATIENCE_SECONDS) == ("kill", None)
 
 
 def test_the_heartbeat_of_a_finished_attempt_reports_nothing(service: FakeService) -> None:
