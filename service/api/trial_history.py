@@ -10,7 +10,6 @@ from service.api.http.openapi_errors import problems
 from service.api.http.pages import (
     NUMBER_KEY,
     REPORT_KEY,
-    ROW_KEY,
     Cursor,
     Limit,
     Page,
@@ -89,10 +88,10 @@ def list_reports(
 @router.get("/{trial}/decisions")
 def list_decisions(trial: TrialId, context: Ctx, cursor: Cursor = None, limit: Limit = 1000) -> Page[DecisionView]:
     """Each decision of early stopping on the trial, with its reason, in their order."""
-    [last] = from_cursor(ROW_KEY, cursor) or (0,)
+    [last] = from_cursor(NUMBER_KEY, cursor) or (0,)
     with context.database.read() as session:
         rows = decisions_of(session, trial_named(session, trial).id, after=last, limit=limit + 1)
     return Page(
         items=[DecisionView.of(row) for row in rows[:limit]],
-        next_cursor=next_cursor(rows, limit, lambda row: to_cursor(ROW_KEY, (row.id,))),
+        next_cursor=next_cursor(rows, limit, lambda row: to_cursor(NUMBER_KEY, (row.id,))),
     )

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData,
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.store.sql.column_types import Int64, Json, UtcDateTime
+from service.store.sql.column_types import SQLITES_INTEGER, Int64, Json, RowId, UtcDateTime
 
 NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -25,6 +25,7 @@ class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=NAMES)
     type_annotation_map = {  # noqa: RUF012
         Int64: BigInteger,
+        RowId: SQLITES_INTEGER,
         datetime: UtcDateTime,
         dict[str, Any]: Json,
         list[float]: Json,
@@ -50,7 +51,7 @@ class PackageRow(Base):
     __tablename__ = "packages"
     id: Mapped[str] = mapped_column(String(80), primary_key=True)
     filename: Mapped[str]
-    size: Mapped[int]
+    size: Mapped[int] = mapped_column(SQLITES_INTEGER)
     files: Mapped[list[str]]
     created_at: Mapped[datetime]
 
@@ -212,7 +213,7 @@ class AttemptRow(Base):
     """
 
     __tablename__ = "attempts"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[RowId] = mapped_column(primary_key=True)
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"))
     experiment_id: Mapped[str] = mapped_column(ForeignKey(EXPERIMENT_KEY, ondelete="CASCADE"))
     number: Mapped[int]
@@ -315,7 +316,7 @@ class DecisionRow(Base):
     """An early-stopping decision, with the fields of `service.domain.decision_grounds.GroundsModel`."""
 
     __tablename__ = "decisions"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[RowId] = mapped_column(primary_key=True)
     trial_id: Mapped[str] = mapped_column(ForeignKey(TRIAL_KEY, ondelete="CASCADE"), index=True)
     attempt: Mapped[int]
     decision: Mapped[str] = mapped_column(String(20))
@@ -412,15 +413,18 @@ class AgentRow(Base):
 class CheckpointDeletionRow(Base):
     """A directory that an agent is to delete: of a deleted experiment, or with checkpoints that are not kept.
 
-    `error` says why its last try failed.
+    `error` says why its last try failed, at `tried_at`. An id is never used again: an agent may repeat what became of
+    an earlier deletion.
     """
 
     __tablename__ = "checkpoint_deletions"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[RowId] = mapped_column(primary_key=True)
     agent: Mapped[str] = mapped_column(String(200), index=True)
     directory: Mapped[str]
     error: Mapped[str | None]
+    tried_at: Mapped[datetime | None]
     created_at: Mapped[datetime]
+    __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012
 
 
 class ServiceRow(Base):

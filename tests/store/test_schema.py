@@ -16,7 +16,8 @@ from service.operations.attempts.heartbeat import take_heartbeat
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.settings import Settings
-from service.store.sql.database import Database, _set_up_sqlite
+from service.store.checkpoints.checkpoint_deletions import deletions_for
+from service.store.sql.database import Database, _set_up_sqlite, database_now
 from service.store.sql.schema_upgrade import SchemaState, config, state_of, upgrade
 from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
@@ -24,6 +25,11 @@ from tests.store.leased_trials import an_assignment
 from tests.store.old_rows import OLD_ROWS
 
 pytestmark = pytest.mark.slow
+
+OLD_DELETIONS = """
+insert into checkpoint_deletions (id, agent, directory, error, created_at)
+values (7, 'here', '/7', 'no such bucket', '2026-01-01'), (9, 'here', '/9', null, '2026-01-01')
+"""
 
 
 def test_the_tables_and_the_migrations_agree(database_url: str) -> None:
@@ -144,6 +150,18 @@ def test_a_database_of_an_earlier_version_keeps_its_rows(tmp_path: Path) -> None
         connection.execute(text("delete from experiments"))
         assert connection.scalar(text("select count(*) from attempts")) == 0
         assert connection.scalar(text("select count(*) from milestones")) == 0
+    database.close()
+
+
+def test_the_upgrade_keeps_deletions_and_tries_failed_ones_last(database_url: str) -> None:
+    database = Database(database_url)
+    with database.engine.begin() as connection:
+        command.downgrade(config(connection), "0034")
+        connection.execute(text(OLD_DELETIONS))
+    upgrade(database)
+    with database.write() as session:
+        listed = deletions_for(session, "here", database_now(session))
+        assert [row.directory for row in listed] == ["/9", "/7"]
     database.close()
 
 

@@ -97,7 +97,7 @@ EnvironmentName = Annotated[
     in_words("must be a variable's name: at most 200 letters, digits and underscores, not beginning with a digit"),
 ]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT), JsonNumber]
-DeletionId = Annotated[int, Field(ge=0, lt=2**31), JsonNumber]
+DeletionId = Annotated[int, Field(ge=0, lt=MAX_COUNT), JsonNumber]
 Ordinal = Annotated[int, Field(ge=1, le=MAX_COUNT), JsonNumber]
 Rank = Annotated[int, Field(ge=0, le=1_000_000), JsonNumber]
 WorldSize = Annotated[int, Field(ge=1, le=MAX_WORKERS), JsonNumber]

@@ -39,9 +39,7 @@ EXPERIMENT_KEY = TypeAdapter(tuple[_Time, _Id])
 TRIAL_KEY = TypeAdapter(tuple[FiniteFloat | None, _Number])
 """First objective's value and number."""
 NUMBER_KEY = TypeAdapter(tuple[Count])
-"""A step or a sequence number."""
-ROW_KEY = TypeAdapter(tuple[_Number])
-"""The number of a row."""
+"""A step, a sequence number, or the id of a row."""
 REPORT_KEY = TypeAdapter(tuple[Count, Count])
 """An attempt's number and a report's sequence."""
 NAME_KEY = TypeAdapter(tuple[Text])

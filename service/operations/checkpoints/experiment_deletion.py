@@ -50,5 +50,6 @@ def take_deletion_results(context: Context, results: DeletionResults) -> None:
     """Forget what is deleted, and keep why something is not. A repeat is harmless."""
     with context.database.write() as session:
         remove_deletions(session, results.deleted)
+        now = database_now(session)
         for failure in results.failed:
-            note_failure(session, failure.id, failure.error)
+            note_failure(session, failure.id, failure.error, now)

@@ -23,9 +23,10 @@ def add_deletions(session: Session, agents: Iterable[str], directories: Sequence
 
 
 def deletions_for(session: Session, agent: str, now: datetime) -> Sequence[CheckpointDeletionRow]:
-    """The deletions of the agent, and of agents that are gone; the oldest first, those that have failed last."""
+    """The deletions of the agent, and of agents that are gone: the oldest first, failed ones last, in turn."""
     query = select(CheckpointDeletionRow).where(_is_for(agent, now))
-    order = CheckpointDeletionRow.error.is_not(None), CheckpointDeletionRow.id
+    tried_at = CheckpointDeletionRow.tried_at
+    order = tried_at.is_not(None), tried_at, CheckpointDeletionRow.id
     return session.scalars(query.order_by(*order).limit(LISTED)).all()
 
 
@@ -33,8 +34,9 @@ def remove_deletions(session: Session, ids: Sequence[int]) -> None:
     session.execute(delete(CheckpointDeletionRow).where(CheckpointDeletionRow.id.in_(ids)))
 
 
-def note_failure(session: Session, id_: int, error: str) -> None:
-    session.execute(update(CheckpointDeletionRow).where(CheckpointDeletionRow.id == id_).values(error=error))
+def note_failure(session: Session, id_: int, error: str, now: datetime) -> None:
+    failed = update(CheckpointDeletionRow).where(CheckpointDeletionRow.id == id_)
+    session.execute(failed.values(error=error, tried_at=now))
 
 
 def count_deletions(session: Session) -> int:

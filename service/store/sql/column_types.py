@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated
 
-from sqlalchemy import JSON, DateTime, Dialect
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, Integer
 from sqlalchemy.types import TypeDecorator
 
 # Not JSONB, which does not keep the order of parameters.
@@ -12,6 +12,13 @@ Json = JSON(none_as_null=True)
 
 Int64 = Annotated[int, 64]
 """Steps and event numbers. PostgreSQL's `integer` ends at 2^31; a step that counts tokens exceeds it within a day."""
+
+
+RowId = Annotated[int, "row id"]
+"""Ids that the database assigns. Decisions of long trials use up 2^31 of them."""
+
+SQLITES_INTEGER = BigInteger().with_variant(Integer(), "sqlite")
+"""64 bits. SQLite's `integer` has them, too, and it numbers rows only by a column of that type."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -71,7 +71,7 @@ def test_a_forged_cursor_of_numbers_or_names_is_refused(service: Api) -> None:
         f"{trial}/reports": wrong,
         f"{trial}/reports?counted=false": [*wrong, [1, -1], [2**64, 1]],
         f"{trial}/checkpoints": wrong,
-        f"{trial}/decisions": [*wrong, [2**31]],
+        f"{trial}/decisions": wrong,
         f"/v1/experiments/{name}/events?follow=false": wrong,
         "/v1/agents": [[1], [None], ["a\0b"], ["x", "y"], []],
     }
@@ -80,5 +80,5 @@ def test_a_forged_cursor_of_numbers_or_names_is_refused(service: Api) -> None:
             answer = service.http.get(f"{path}{'&' if '?' in path else '?'}cursor={forged_cursor(key)}")
             assert answer.status_code == 400, (path, key, answer.text)
     for key in ([2**31], [2**53]):
-        for path in (f"{trial}/reports", f"{trial}/checkpoints"):
+        for path in (f"{trial}/reports", f"{trial}/checkpoints", f"{trial}/decisions"):
             assert service.get(path, params={"cursor": forged_cursor(key)})["next_cursor"] is None

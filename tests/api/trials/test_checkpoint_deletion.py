@@ -7,6 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from service.settings import Settings
+from service.store.checkpoints.checkpoint_deletions import LISTED, add_deletions
+from service.store.sql.database import database_now
 from service.store.tables import AgentRow, CheckpointRow
 from tests.conftest import Api, Held, running
 
@@ -41,6 +43,13 @@ def tell(service: Api, agent: str = "here", **results: Any) -> None:
     service.post(f"/v1/agents/{agent}/deletions", 204, json=results)
 
 
+def fail_all(service: Api) -> set[str]:
+    """The agent can delete none of the directories that it is given, which are returned."""
+    listed = deletions(service)
+    tell(service, failed=[{"id": id_, "error": "NoSuchBucket"} for id_ in listed.values()])
+    return set(listed)
+
+
 def delete(service: Api, name: str, **params: Any) -> None:
     assert service.http.delete(f"/v1/experiments/{name}", params=params).status_code == 204
 
@@ -64,6 +73,29 @@ def test_a_deleted_experiments_folder_is_named_to_its_agents_until_they_have_del
         tell(service, deleted=[id_])
         assert deletions(service) == {}
     assert service.get("/readyz")["pending_deletions"] == 0
+
+
+def test_a_result_that_is_repeated_removes_no_later_deletion(service: Api) -> None:
+    delete(service, saved(service))
+    [done] = deletions(service).values()
+    tell(service, deleted=[done])
+    delete(service, saved(service))
+    later = deletions(service)
+    tell(service, deleted=[done])
+    assert deletions(service) == later
+
+
+def test_deletions_that_fail_are_tried_again_in_turn(service: Api, settings: Settings) -> None:
+    database = service.app.state.context.database
+    with database.write() as session:
+        add_deletions(session, ["here"], [f"s3://gone/{number}" for number in range(LISTED)], database_now(session))
+    fail_all(service)
+    name = saved(service)
+    folder = folder_of(service, settings, name)
+    delete(service, name)
+    assert folder in fail_all(service), "new ones come first"
+    assert folder not in fail_all(service), "it was tried last"
+    assert folder in fail_all(service)
 
 
 def test_checkpoints_are_kept_on_request(service: Api) -> None:
