@@ -33,11 +33,11 @@ def during_insert(database: Database, row: DeclarativeBase, call: Callable[[], R
             session.add(row)
             session.flush()
             begun = threads.submit(call)
-            wait_until(lambda: begun.done() or _is_waiting_for_a_lock(database))
+            wait_until(lambda: begun.done() or is_waiting_for_a_lock(database))
         return begun.result()
 
 
-def _is_waiting_for_a_lock(database: Database) -> bool:
+def is_waiting_for_a_lock(database: Database) -> bool:
     query = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     with database.read() as session:
         return bool(session.scalar(text(query)))

@@ -194,6 +194,8 @@ def advance(
     meanwhile, or everything is to be mirrored again. Nor if another run is stored for one of them: the first one stays.
     Return whether it had effect.
     """
+    if new_runs:
+        _keep(session, experiment_id)
     mirror = session.get(MirrorRow, experiment_id, with_for_update=True)
     if mirror is None or mirror.cursor != after:
         return False
@@ -252,6 +254,15 @@ def fail_all(session: Session, experiment_ids: Sequence[str], error: str) -> Non
         mirror = rows.get(experiment_id) or MirrorRow(experiment_id=experiment_id, cursor=0)
         mirror.error, mirror.updated_at = error, now + timedelta(microseconds=place)
         session.add(mirror)
+
+
+def _keep(session: Session, experiment_id: str) -> None:
+    """Take the lock of the experiment that a new row which refers to it takes, if the experiment still exists.
+
+    Before any lock of the mirror: a deletion locks them in this order, and would be a deadlock with another.
+    """
+    query = select(ExperimentRow.id).where(ExperimentRow.id == experiment_id)
+    session.execute(query.with_for_update(read=True, key_share=True))
 
 
 def _row(session: Session, experiment_id: str) -> MirrorRow | None:

@@ -1,6 +1,7 @@
 """The mirror's queries, on SQLite and on PostgreSQL."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -9,9 +10,12 @@ from sqlalchemy import event
 
 from service.operations.mirror_again import mirror_again
 from service.store import mirrors
+from service.store.experiments import lock_experiment
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow, MirrorRunRow
+from tests.concurrent_calls import is_waiting_for_a_lock
 from tests.mirror.conftest import START
+from tests.timeouts import wait_until
 
 CONTENDERS = ("trial.completed",)
 
@@ -172,6 +176,34 @@ def test_the_mirror_is_forgotten_before_its_runs(
 
     deleted = [statement.split()[2] for statement in statements if statement.startswith("delete from")]
     assert deleted == [MirrorRow.__tablename__, MirrorRunRow.__tablename__]
+
+
+@pytest.mark.databases("postgresql")
+def test_a_batch_with_a_new_run_is_no_deadlock_with_the_experiments_deletion(
+    database: Database, begin_experiment: Callable[..., Any]
+) -> None:
+    history = begin_experiment()
+    trial = history.completed_trial(0, 0.5)
+    with database.write() as session:
+        mirrors.begin(session, history.experiment_id, "an experiment", "a run")
+
+    def delete() -> None:
+        with database.write() as session:
+            session.delete(lock_experiment(session, history.experiment_id))
+
+    def delete_after_first_lock(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "mirrors" in statement and not begun:
+            begun.append(threads.submit(delete))
+            wait_until(lambda: begun[0].done() or is_waiting_for_a_lock(database))
+
+    begun: list[Future[None]] = []
+    with ThreadPoolExecutor(1) as threads:
+        event.listen(database.engine, "after_cursor_execute", delete_after_first_lock)
+        with database.write() as storing:
+            assert mirrors.advance(storing, history.experiment_id, 0, 5, {(trial, 0): "a run"})
+        begun[0].result()
+    with database.read() as afterwards:
+        assert mirrors.existing(afterwards, [history.experiment_id]) == set()
 
 
 def test_of_several_service_processes_one_at_a_time_mirrors(database_url: str) -> None:
