@@ -1,7 +1,9 @@
 """Caches the search's view of each experiment. The view is derived from SQL and can be rebuilt at any time."""
 
 import logging
+import math
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +36,8 @@ from trainer.process_log.context import log_context
 logger = logging.getLogger(__name__)
 
 MAX_VIEWS = 64
+PATIENCE_SECONDS = 2.0
+"""How long a call waits for another one's proposal. It has one of the few threads that all experiments share."""
 CLOSE_SECONDS = 5.0
 
 
@@ -121,11 +125,39 @@ class _View:
         return [one for one in found if inside(self.spec.space, one.params)]
 
 
+class ProposalPending(Exception):
+    """Another call makes the experiment's next proposal, which takes long."""
+
+
+class _Turn:
+    """A lock with a limit for how long one waits: not at all where the last holder took long, or the present one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began_at, self._last_seconds = math.inf, 0.0
+
+    def take(self) -> bool:
+        """Return whether it had to wait. Raises ProposalPending."""
+        is_free = self._lock.acquire(blocking=False)
+        if not is_free and not self._lock.acquire(timeout=self._patience()):
+            raise ProposalPending
+        self._began_at = time.monotonic()
+        return not is_free
+
+    def end(self) -> None:
+        self._last_seconds, self._began_at = time.monotonic() - self._began_at, math.inf
+        self._lock.release()
+
+    def _patience(self) -> float:
+        taken = max(self._last_seconds, time.monotonic() - self._began_at)
+        return max(0.0, PATIENCE_SECONDS - taken)
+
+
 @dataclass
 class _Entry:
     view: _View | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    turn: _Turn = field(default_factory=_Turn)
     is_scheduled: bool = False
 
 
@@ -158,16 +190,14 @@ class ProposalCache:
     def turn(self, experiment_id: str) -> Iterator[bool]:
         """Held by one caller at a time, from its proposal until a trial has it: otherwise many propose in vain.
 
-        The value says whether it had to wait, so that what the caller knew may be out of date.
+        The value says whether it had to wait, so that what the caller knew may be out of date. Raises ProposalPending.
         """
         turn = self._entry(experiment_id).turn
-        is_free = turn.acquire(blocking=False)
-        if not is_free:
-            turn.acquire()
+        has_waited = turn.take()
         try:
-            yield not is_free
+            yield has_waited
         finally:
-            turn.release()
+            turn.end()
 
     def newest(self, experiment_id: str) -> ComputedAhead | None:
         """Return the last proposal. None if there is none yet, and while the next one is being computed."""

@@ -4,6 +4,7 @@ A proposal is computed outside of a transaction. The transaction that uses it ch
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -23,7 +24,7 @@ from service.operations.experiments.experiment_end import advance_experiment, be
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalTarget
+from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalPending, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.sql.process_caches import cache_generation
@@ -64,12 +65,15 @@ def assign(
 ) -> Assignment | None:
     """Return an assignment, or None if the experiment has nothing to run now. Raises ProposalFailed.
 
+    None also while another call makes a proposal that takes long: the threads are for all experiments.
+
     `outcome` is the result of `try_assign` in the transaction that has ended the claimant's last attempt, if any.
     """
     if outcome is None:
         outcome = _assign_in_own_transaction(context, experiment_id, claimant, context.proposals.newest(experiment_id))
     if isinstance(outcome, NeedsProposal):
-        outcome = _assign_in_turn(context, experiment_id, claimant, outcome)
+        with suppress(ProposalPending):
+            outcome = _assign_in_turn(context, experiment_id, claimant, outcome)
     return outcome if isinstance(outcome, Assignment) else None
 
 
