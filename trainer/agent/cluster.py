@@ -147,10 +147,14 @@ def free_resources() -> NodeResources:
 
 
 def draining_nodes() -> dict[str, float]:
-    """The nodes that go away (a spot reclaim, a scale-down, SIGTERM to a node), and in how many seconds."""
+    """The nodes that go away (a spot reclaim, a scale-down, SIGTERM to a node), and in how many seconds.
+
+    Infinite if there is no deadline, or it has passed by this node's clock: another node has set it, by a clock that
+    is behind.
+    """
     now = time.time()
-    deadlines = cluster_state.drain_deadlines()
-    return {node: deadline_ms / 1000 - now if deadline_ms else math.inf for node, deadline_ms in deadlines.items()}
+    left = {node: deadline_ms / 1000 - now for node, deadline_ms in cluster_state.drain_deadlines().items()}
+    return {node: seconds if seconds > 0 else math.inf for node, seconds in left.items()}
 
 
 class PlacementGroups:
