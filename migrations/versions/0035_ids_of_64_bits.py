@@ -7,6 +7,8 @@ wait for each other and the upgrade. A package may have over 2 GiB. SQLite's `in
 Deletions of checkpoints that fail are tried in turn. SQLite gave their ids again, for which an agent may repeat a
 result.
 
+A checkpoint that was unpinned right after its trial's end is removed later, also after a restart.
+
 A downgrade leaves the wider columns, which services before this version can use.
 """
 
@@ -36,8 +38,11 @@ def upgrade() -> None:
     autoincrement = {"sqlite_autoincrement": True}
     with op.batch_alter_table("checkpoint_deletions", recreate=recreate, table_kwargs=autoincrement) as table:
         table.add_column(sa.Column("tried_at", UtcDateTime(), nullable=True))
+    has_unpinned: sa.Column[bool] = sa.Column("has_unpinned", sa.Boolean(), server_default=sa.false(), nullable=False)
+    op.add_column("experiments", has_unpinned)
     op.execute("update checkpoint_deletions set tried_at = created_at where error is not null")
 
 
 def downgrade() -> None:
+    op.drop_column("experiments", "has_unpinned")
     op.drop_column("checkpoint_deletions", "tried_at")

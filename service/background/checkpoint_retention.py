@@ -2,7 +2,11 @@
 
 from service.operations.checkpoints.retention_removal import remove_unneeded
 from service.runtime.context import Context
-from service.store.checkpoints.checkpoints import experiments_with_retention
+from service.store.checkpoints.checkpoints import (
+    RetainingExperiment,
+    experiments_with_retention,
+    note_unpinned_done,
+)
 
 
 class CheckpointRetention:
@@ -22,20 +26,22 @@ class CheckpointRetention:
     def run_once(self) -> None:
         with self._context.database.read() as session:
             found = experiments_with_retention(session)
-        unpinned = set(self._context.unpinned)
-        found = dict.fromkeys(unpinned, 0) | found
-        self._seen = {id_: event for id_, event in self._seen.items() if id_ in found}
+        ids = {one.id for one in found}
+        self._seen = {id_: event for id_, event in self._seen.items() if id_ in ids}
         errors: list[Exception] = []
-        for id_, event in found.items():
-            if self._seen.get(id_) == event and id_ not in unpinned:
-                continue
+        for one in found:
             try:
-                may_change = remove_unneeded(self._context, id_)
+                if self._seen.get(one.id) != one.event_count or one.has_unpinned:
+                    self._apply(one)
             except Exception as error:  # noqa: BLE001 - the other experiments' turn comes, too
                 errors.append(error)
-                continue
-            if not may_change:
-                self._seen[id_] = event
-                self._context.unpinned.discard(id_)
         if errors:
             raise ExceptionGroup("checkpoints cannot be removed", errors)
+
+    def _apply(self, experiment: RetainingExperiment) -> None:
+        if remove_unneeded(self._context, experiment.id):
+            return
+        self._seen[experiment.id] = experiment.event_count
+        if experiment.has_unpinned:
+            with self._context.database.write() as session:
+                note_unpinned_done(session, experiment.id, experiment.event_count)

@@ -28,8 +28,7 @@ class Context:
     `new_events` is notified after each commit that event streams wait for, `capacity_freed` after each commit that may
     let a trial start. `holder_news` is keyed by trial: it is notified when the answer to the trial's holder may change.
     `revoked_tokens` is keyed by the digest of an access token: it is notified when the token stops being valid.
-    `service_urls` are the addresses of all services on the database that have one. `unpinned` are experiments with a
-    checkpoint that was unpinned while retention waited for its trial to settle.
+    `service_urls` are the addresses of all services on the database that have one.
     """
 
     settings: Settings
@@ -47,7 +46,6 @@ class Context:
     downloads: OpenStreams = field(default_factory=download_streams)
     stopping: threading.Event = field(default_factory=threading.Event)
     service_urls: list[str] = field(default_factory=list)
-    unpinned: set[str] = field(default_factory=set)
 
     @property
     def service_name(self) -> str | None:

@@ -6,7 +6,7 @@ All of them are in one file, so that the schema can be read as a whole.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from service.domain.statuses import ExperimentStatus, TrialStatus
@@ -62,7 +62,8 @@ class ExperimentRow(Base):
     `end_reason` may be set while trials are still running; the status changes when the last of them has ended.
     `spec_changed_at_event` identifies the version of the spec. `milestone_count` counts the changes of the
     experiment's milestones. `cost` is that of the attempts that have ended, as `service.domain.cost.Cost`.
-    `checkpoint_bytes` is the sum over the checkpoints that are present. `rule_choice`, if the service chooses the
+    `checkpoint_bytes` is the sum over the checkpoints that are present. `has_unpinned`: a checkpoint was unpinned, and
+    retention has yet to look at it, or waits for its trial to settle. `rule_choice`, if the service chooses the
     early-stopping rule: why it chose the one in the spec, and what it knew of a whole training; None if a user did.
     """
 
@@ -80,6 +81,7 @@ class ExperimentRow(Base):
     spec_changed_at_event: Mapped[Int64] = mapped_column(default=0, server_default="0")
     milestone_count: Mapped[Int64] = mapped_column(default=0, server_default="0")
     checkpoint_bytes: Mapped[Int64] = mapped_column(default=0, server_default="0")
+    has_unpinned: Mapped[bool] = mapped_column(default=False, server_default=false())
     created_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     cost: Mapped[dict[str, Any] | None]

@@ -25,8 +25,7 @@ def unpin(context: Context, trial_id: str, step: int) -> CheckpointRow:
     would replace it.
     """
     row, experiment_id = _set_pin(context, trial_id, step, is_pinned=False)
-    if remove_unneeded(context, experiment_id):
-        context.unpinned.add(experiment_id)
+    remove_unneeded(context, experiment_id)
     with context.database.read() as session:
         return checkpoint_at(session, trial_id, step) or row
 
@@ -39,6 +38,7 @@ def _set_pin(context: Context, trial_id: str, step: int, *, is_pinned: bool) -> 
         if row.pinned is not is_pinned:
             row.pinned_at = locked.now if is_pinned else None
             kind = "checkpoint.pinned" if is_pinned else "checkpoint.unpinned"
+            locked.experiment.has_unpinned |= not is_pinned
             data = {"step": step, "uri": row.uri}
             append_event(session, locked.experiment, kind, data, at=locked.now, trial_id=trial.id)
     context.new_events.notify()

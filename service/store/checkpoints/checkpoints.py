@@ -5,7 +5,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from search.problem import Direction, sign_of
@@ -57,10 +57,24 @@ def count_bytes(experiment: ExperimentRow, added: int | None = None, removed: in
         change_later(experiment, checkpoint_bytes=experiment.checkpoint_bytes + difference)
 
 
-def experiments_with_retention(session: Session) -> dict[str, int]:
-    """The experiments that keep the checkpoints of their best trials only, with the number of their events."""
-    wanted = ExperimentRow.spec[("checkpoints", "keep_best_trials")].as_string().is_not(None)
-    return dict(session.execute(select(ExperimentRow.id, ExperimentRow.event_count).where(wanted)).all())
+class RetainingExperiment(NamedTuple):
+    id: str
+    event_count: int
+    has_unpinned: bool
+
+
+def experiments_with_retention(session: Session) -> list[RetainingExperiment]:
+    """Experiments that keep the checkpoints of their best trials only, and those in which one was unpinned."""
+    columns = [getattr(ExperimentRow, name) for name in RetainingExperiment._fields]
+    keeps_best = ExperimentRow.spec[("checkpoints", "keep_best_trials")].as_string().is_not(None)
+    found = session.execute(select(*columns).where(or_(keeps_best, ExperimentRow.has_unpinned)))
+    return [RetainingExperiment(*row) for row in found]
+
+
+def note_unpinned_done(session: Session, experiment_id: str, event_count: int) -> None:
+    """Retention has looked at the experiment as of this event. Without effect if one was unpinned since."""
+    is_same = ExperimentRow.id == experiment_id, ExperimentRow.event_count == event_count
+    session.execute(update(ExperimentRow).where(*is_same).values(has_unpinned=False))
 
 
 class RankedTrial(NamedTuple):
