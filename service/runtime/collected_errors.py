@@ -1,10 +1,16 @@
 """Pieces of work that do not depend on each other: an error of one must not keep the others from being done."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from sqlalchemy.exc import DBAPIError
+
 from service.runtime.context import Context
+from service.store.sql.database import is_locked
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
@@ -36,3 +42,28 @@ def change_all(context: Context, items: Sequence[Item], change: Callable[[Contex
     if count:
         context.notify_all()
     return count
+
+
+def skip_locked(
+    change: Callable[[Context, Item], int], lock_of: Callable[[Item], str]
+) -> Callable[[Context, Item], int]:
+    """`change` for a pass that is repeated: it leaves out all items of a lock that another transaction keeps.
+
+    `lock_of` names the lock that the item needs, such as an experiment's id. So a pass waits once for each lock.
+    """
+    locked = set[str]()
+
+    def change_unless_locked(context: Context, item: Item) -> int:
+        name = lock_of(item)
+        if name in locked:
+            return 0
+        try:
+            return change(context, item)
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            locked.add(name)
+            logger.info("%s is locked by another transaction; the next pass tries it again", name)
+            return 0
+
+    return change_unless_locked

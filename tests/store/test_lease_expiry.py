@@ -8,6 +8,7 @@ from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
 from service.background.lease_expiry import LeaseExpiry
+from service.background.loop import PartlyFailed
 from service.domain.retry_policy import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
 from service.operations.agents.registration import register_agent
@@ -21,7 +22,8 @@ from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.attempts.time_limits import enforce_time_limits
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.create import create_experiment
+from service.operations.locked_experiment import LockedExperiment
 from service.runtime.context import Context
 from service.settings import without_credentials, without_password
 from service.specification.parser import parse_spec
@@ -254,6 +256,25 @@ def test_leases_run_out_although_another_piece_of_the_loop_fails(
         with pytest.raises(ExceptionGroup):
             loop.run_once()
     assert trial_of(context, held).status == "queued"
+
+
+def test_leases_run_out_although_the_statements_for_another_experiment_fail(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, over_time = an_assignment(context), an_assignment(context, limits={"max_trials": 3, "max_seconds": 60})
+    loop = LeaseExpiry(context, clock=lambda: 0.0)
+    loop.run_once()
+
+    def fail(locked: LockedExperiment, _: object) -> None:
+        locked.session.execute(insert(ExperimentRow).values(id=over_time.experiment_id, name="twice"))
+
+    monkeypatch.setattr("service.operations.attempts.time_limits.advance_experiment", fail)
+    for _ in range(2):
+        let_pass(context, 0.6 * LEASE_SECONDS)
+        take_heartbeat(context, over_time.trial, over_time.lease.token)
+        with pytest.raises(PartlyFailed):
+            loop.run_once()
+    assert trial_of(context, lost).status == "queued"
 
 
 def test_a_trial_that_reports_nothing_for_too_long_fails(context: Context) -> None:

@@ -1,7 +1,12 @@
-"""A transaction that holds the lock of one experiment for long does not keep reports from the others."""
+"""A transaction that holds the lock of one experiment for long does not affect the others."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from service.background.lease_expiry import LeaseExpiry
+from service.operations.attempts.lease_expiry import expire_leases
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.experiments.create import store_experiment
 from service.operations.reports.ingest import ReportBatch, ingest_reports
@@ -10,6 +15,7 @@ from service.specification.parser import parse_spec
 from service.store.experiments import lock_experiment
 from service.store.sql import database
 from tests.conftest import a_spec
+from tests.store.test_lease_expiry import LEASE_SECONDS, an_assignment, context, let_pass, trial_of
 from trainer.wire import Answer, Assignment, Report
 
 pytestmark = pytest.mark.slow
@@ -26,15 +32,52 @@ def held_trial(context: Context) -> Assignment:
     return assignment
 
 
+@contextmanager
+def locked(context: Context, experiment_id: str) -> Iterator[None]:
+    with context.database.write() as session:
+        assert lock_experiment(session, experiment_id)
+        yield
+
+
 @pytest.mark.databases("postgresql")
 def test_reports_of_other_experiments_are_stored_beside_those_of_a_locked_one(context: Context) -> None:
-    locked, free = held_trial(context), held_trial(context)
+    kept, free = held_trial(context), held_trial(context)
     reports = [Report(sequence=0, metrics={"accuracy": 0.5})]
-    batches = [ReportBatch(one.trial, one.lease.token, reports) for one in (locked, locked, free)]
-    with context.database.write() as session:
-        assert lock_experiment(session, locked.experiment_id)
+    batches = [ReportBatch(one.trial, one.lease.token, reports) for one in (kept, kept, free)]
+    with locked(context, kept.experiment_id):
         first, second, other = ingest_reports(context, batches)
     assert isinstance(first, Exception)
     assert isinstance(second, Exception)
     assert isinstance(other, Answer)
     assert all(isinstance(answer, Answer) for answer in ingest_reports(context, batches))
+
+
+@pytest.mark.databases("postgresql")
+def test_leases_of_other_experiments_run_out_while_a_locked_one_is_over_its_time_limit(context: Context) -> None:
+    over_time = an_assignment(context, limits={"max_trials": 3, "max_seconds": 60})
+    lost = an_assignment(context)
+    loop = LeaseExpiry(context, clock=lambda: 0.0)
+    loop.run_once()
+    for _ in range(2):
+        let_pass(context, 0.6 * LEASE_SECONDS)
+        with locked(context, over_time.experiment_id), suppress(ExceptionGroup):
+            loop.run_once()
+    assert trial_of(context, lost).status == "queued"
+    loop.run_once()
+    assert trial_of(context, over_time).status == "stopped"
+
+
+@pytest.mark.databases("postgresql")
+def test_a_pass_waits_once_for_an_experiment_with_many_lost_attempts(
+    context: Context, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, free = an_assignment(context), an_assignment(context)
+    ask(context, kept.experiment_id, None)
+    let_pass(context, 1.1 * LEASE_SECONDS)
+    with locked(context, kept.experiment_id), caplog.at_level("INFO"):
+        assert expire_leases(context) == 1
+    assert trial_of(context, free).status == "queued"
+    assert [one.getMessage() for one in caplog.records if "locked" in one.getMessage()] == [
+        f"{kept.experiment_id} is locked by another transaction; the next pass tries it again"
+    ]
+    assert expire_leases(context) == 2

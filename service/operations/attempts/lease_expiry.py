@@ -14,12 +14,12 @@ from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.leases import lock_attempt
 from service.operations.attempts.reachability import ALWAYS, Reachability, last_call_possible
 from service.runtime.caches.experiment_caches import readable
-from service.runtime.collected_errors import change_all
+from service.runtime.collected_errors import change_all, skip_locked
 from service.runtime.context import Context
 from service.store.agents import expired_names
 from service.store.attempts import experiments_with_expired_leases, expired_attempts
 from service.store.service_processes import is_another_there
-from service.store.sql.database import database_now
+from service.store.sql.database import database_now, wait_little_for_locks
 from service.store.tables import AgentRow, AttemptRow
 
 
@@ -31,15 +31,17 @@ def expire_leases(context: Context, reachability: Reachability = ALWAYS) -> int:
     with context.database.read() as session:
         now = database_now(session)
         experiments = readable(experiments_with_expired_leases(session, now))
-        expired = [attempt.id for attempt in expired_attempts(session, [row.id for row in experiments], now)]
-    return change_all(context, expired, partial(_expire_lease, reachability=reachability))
+        expired = expired_attempts(session, [row.id for row in experiments], now)
+    expire = skip_locked(partial(_expire_lease, reachability=reachability), lambda attempt: attempt.experiment_id)
+    return change_all(context, expired, expire)
 
 
 def expire_agent_names(context: Context, reachability: Reachability = ALWAYS) -> int:
     """Free the names of agents that are silent, so that another process may use them. Return the number of names."""
     with context.database.read() as session:
         names = expired_names(session, database_now(session))
-    return change_all(context, names, partial(_expire_agent_name, reachability=reachability))
+    expire = skip_locked(partial(_expire_agent_name, reachability=reachability), lambda name: f"agent {name}")
+    return change_all(context, names, expire)
 
 
 def extend_all_leases(context: Context) -> datetime:
@@ -75,9 +77,10 @@ def _extend_leases(
     return now
 
 
-def _expire_lease(context: Context, attempt_id: int, reachability: Reachability) -> bool:
+def _expire_lease(context: Context, expired: AttemptRow, reachability: Reachability) -> bool:
     with context.database.write() as session:
-        leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
+        wait_little_for_locks(session)
+        leased = lock_attempt(session, session.get_one(AttemptRow, expired.id))
         expires_at = leased.attempt.lease_expires_at
         if leased.attempt.ended_at is not None or expires_at is None or expires_at >= leased.now:
             return False
@@ -91,6 +94,7 @@ def _expire_lease(context: Context, attempt_id: int, reachability: Reachability)
 
 def _expire_agent_name(context: Context, name: str, reachability: Reachability) -> bool:
     with context.database.write() as session:
+        wait_little_for_locks(session)
         row = session.get(AgentRow, name, with_for_update=True)
         if row is None or row.name_expires_at is None or row.name_expires_at >= database_now(session):
             return False

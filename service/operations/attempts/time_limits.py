@@ -17,13 +17,13 @@ from service.operations.experiments.gpu_hours import gpu_hours
 from service.operations.locked_experiment import try_to_lock
 from service.operations.transitions import request_stop
 from service.runtime.caches.experiment_caches import readable, spec_of
-from service.runtime.collected_errors import change_all
+from service.runtime.collected_errors import change_all, skip_locked
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.attempt_times import function_began_at
 from service.store.attempts import living_attempts
 from service.store.experiments import experiments_limited_in_time, may_run_trials
-from service.store.sql.database import database_now
+from service.store.sql.database import database_now, wait_little_for_locks
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from trainer.wire import Failure, FailureKind
 
@@ -37,7 +37,11 @@ def enforce_time_limits(context: Context, reachability: Reachability = ALWAYS) -
         now, living = database_now(session), defaultdict[str, list[AttemptRow]](list)
         for attempt in living_attempts(session, [row.id for row in experiments]):
             living[attempt.experiment_id].append(attempt)
-    return change_all(context, experiments, lambda _, row: _enforce(context, row, living[row.id], now, reachability))
+
+    def enforce(_: Context, row: ExperimentRow) -> int:
+        return _enforce(context, row, living[row.id], now, reachability)
+
+    return change_all(context, experiments, skip_locked(enforce, lambda row: row.id))
 
 
 def _enforce(
@@ -48,6 +52,7 @@ def _enforce(
     expired = may_run_trials(row) and _has_passed_limit(spec, row, living, now)
     if expired:
         with context.database.write() as session:
+            wait_little_for_locks(session)
             locked = try_to_lock(session, row.id)
             if locked is not None:
                 advance_experiment(locked, spec_of(locked.experiment))
@@ -81,6 +86,7 @@ def _overdue(
 def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) -> bool:
     """Ask a trial that is out of time to save and leave; end a silent one, which would not answer the request."""
     with context.database.write() as session:
+        wait_little_for_locks(session)
         leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
         if not reachability.still() or leased.attempt.ended_at is not None:
             return False
