@@ -15,6 +15,7 @@ from service.operations.attempts.lease_expiry import (
     expire_leases,
     extend_all_leases,
     extend_leases_after_absence,
+    shorten_all_leases,
 )
 from service.operations.attempts.reachability import Reachability, announce_service
 from service.operations.attempts.time_limits import enforce_time_limits
@@ -38,7 +39,8 @@ class LeaseExpiry:
 
     Holders may not have been able to: when the service starts, or after it was suspended or its database did not
     answer. Then every holder first gets a whole lease, unless it could reach another service; also when the database's
-    clock was set forward, since leases end by it. `clock` returns seconds.
+    clock was set forward, since leases end by it. When that was set back, leases end no later than usual. `clock`
+    returns seconds.
     """
 
     name = "lease expiry"
@@ -51,11 +53,15 @@ class LeaseExpiry:
         self._last_pass_at: float | None = None
         self._last_times: tuple[float, datetime] | None = None
         self._reachable_since: datetime | None = None
-        self._is_set_forward = False
+        self._is_set_forward = self._is_set_back = False
 
     def run_once(self) -> int:
         began = self._clock()
-        self._is_set_forward |= self._is_database_clock_set_forward(began)
+        step = self._step_of_database_clock(began)
+        self._is_set_forward |= step > self._tolerance
+        self._is_set_back |= step < -self._tolerance
+        if self._is_set_back:
+            self._shorten_leases()
         was_away = self._last_pass_at is None or self._may_have_missed_heartbeats(self._last_pass_at)
         if self._is_set_forward or was_away:
             self._last_pass_at = None  # until it has succeeded
@@ -79,21 +85,27 @@ class LeaseExpiry:
             return extend_all_leases(self._context)
         return extend_leases_after_absence(self._context, timedelta(seconds=self._tolerance))
 
+    def _shorten_leases(self) -> None:
+        now = shorten_all_leases(self._context)
+        if self._reachable_since is not None:
+            self._reachable_since = min(self._reachable_since, now)
+        self._is_set_back = False
+
     def _announce(self, began: float) -> int:
         """Others may end the leases of a service that is there, so all leases have been extended before."""
         if not self._context.database.is_sqlite and not self._may_have_missed_heartbeats(began):
             announce_service(self._context, self._reachable_since)
         return 0
 
-    def _is_database_clock_set_forward(self, began: float) -> bool:
-        """Since the last pass, by comparison with this machine's."""
+    def _step_of_database_clock(self, began: float) -> float:
+        """Seconds that it has gained since the last pass, by comparison with this machine's."""
         with self._context.database.read() as session:
             now = database_now(session)
         last, self._last_times = self._last_times, (began, now)
         if last is None:
-            return False
+            return 0.0
         passed, passed_there = began - last[0], (now - last[1]).total_seconds()
-        return passed_there - passed > self._tolerance
+        return passed_there - passed
 
     def _may_have_missed_heartbeats(self, since: float) -> bool:
         return self._clock() - since > self._tolerance

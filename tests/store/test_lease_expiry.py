@@ -227,6 +227,26 @@ def test_no_lease_runs_out_because_the_clock_of_the_database_is_set_forward(
     assert loop.run_once() == 1
 
 
+def test_leases_and_names_run_out_after_the_clock_of_the_database_is_set_back(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, loop = an_assignment(context), LeaseExpiry(context, clock=lambda: 0.0)
+    first, second = (Claim(request_id="r", nodes=[], instance=Instance(place="p", pid=n, started=1)) for n in (1, 2))
+    register_agent(context, "one", first)
+    hour = timedelta(hours=1)
+    with monkeypatch.context() as ahead:
+        ahead.setattr("service.background.lease_expiry.database_now", lambda session: database_now(session) + hour)
+        loop.run_once()
+    let_pass(context, -hour.total_seconds())
+    assert loop.run_once() == 0
+    let_pass(context, 0.9 * LEASE_SECONDS)
+    assert loop.run_once() == 0
+    let_pass(context, 0.2 * LEASE_SECONDS)
+    assert loop.run_once() == 2
+    assert trial_of(context, held).status == "queued"
+    register_agent(context, "one", second)
+
+
 def test_leases_are_extended_after_a_first_try_has_failed(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     held, loop = an_assignment(context), LeaseExpiry(context)
     loop.run_once()

@@ -1,4 +1,4 @@
-"""Ends attempts whose lease has expired, frees the names of silent agents, and extends leases after an absence.
+"""Ends attempts whose lease has expired, frees the names of silent agents, and corrects leases after an absence.
 
 Each attempt and each name is handled in a transaction of its own.
 """
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.attempt_holders import describe_holder
 from service.operations.attempts.attempt_end import end_as_lost
-from service.operations.attempts.leases import lock_attempt
+from service.operations.attempts.leases import LEASE_SLACK, lock_attempt
 from service.operations.attempts.reachability import ALWAYS, Reachability, last_call_possible
 from service.runtime.caches.experiment_caches import readable
 from service.runtime.collected_errors import change_all, skip_locked
@@ -64,6 +64,20 @@ def extend_leases_after_absence(context: Context, heartbeat_slack: timedelta) ->
         now, name = database_now(session), context.service_name
         is_alone = name is None or not is_another_there(session, name, now - heartbeat_slack, now)
         return _extend_leases(session, context, now, None if is_alone else AttemptRow.service == name)
+
+
+def shorten_all_leases(context: Context) -> datetime:
+    """Let no lease and no agent name last longer than a new one, after the database's clock was set back.
+
+    Return the time.
+    """
+    with context.database.write() as session:
+        now, seconds = database_now(session), context.settings.lease_seconds
+        until, latest = now + timedelta(seconds=seconds), now + timedelta(seconds=seconds * (1 + LEASE_SLACK))
+        long = AttemptRow.ended_at.is_(None) & (AttemptRow.lease_expires_at > latest)
+        session.execute(update(AttemptRow).where(long).values(lease_expires_at=until))
+        session.execute(update(AgentRow).where(AgentRow.name_expires_at > latest).values(name_expires_at=until))
+        return now
 
 
 def _extend_leases(
