@@ -1,11 +1,13 @@
 """Limits in time of trials and experiments, and in GPU hours."""
 
 import pytest
+from sqlalchemy.orm import Session
 
 from service.domain.statuses import StopCause
 from service.errors import WrongState
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
+from service.operations.attempts.leases import LeasedAttempt, lock_attempt
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.change import change
@@ -13,7 +15,7 @@ from service.operations.experiments.control import stop
 from service.operations.experiments.create import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
-from service.store.tables import ExperimentRow
+from service.store.tables import AttemptRow, ExperimentRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
 from tests.store.leased_trials import an_assignment, beat, let_pass, trial_of
@@ -48,6 +50,27 @@ def test_a_trial_over_its_time_limit_stops_at_a_report(context: Context) -> None
     assert "max_trial_seconds is 60" in (answer.reason or "")
     finish(context, held.trial, held.lease.token, Finish(outcome=Outcome.STOPPED))
     assert trial_of(context, held).status == "stopped"
+
+
+def test_a_trial_that_was_asked_to_leave_is_not_locked_again_until_it_is_due_for_a_kill(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = an_assignment(context, limits={"max_trial_seconds": 60, "kill_trial_after_seconds": 90})
+    other = an_assignment(context, limits={"max_trial_seconds": 60})
+    locked: list[str] = []
+
+    def lock(session: Session, attempt: AttemptRow) -> LeasedAttempt:
+        locked.append(attempt.trial_id)
+        return lock_attempt(session, attempt)
+
+    monkeypatch.setattr("service.operations.attempts.time_limits.lock_attempt", lock)
+    for seconds, orders in ((61, {held.trial, other.trial}), (0, set()), (30, {held.trial}), (0, set())):
+        for one in (held, other):
+            beat(context, one, 0)
+        let_pass(context, seconds)
+        locked.clear()
+        assert enforce_time_limits(context) == len(orders)
+        assert set(locked) == orders
 
 
 def test_a_trial_that_leaves_at_no_report_is_killed_after_a_longer_time(context: Context) -> None:

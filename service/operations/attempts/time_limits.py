@@ -4,8 +4,11 @@ Each attempt and each experiment is handled in a transaction of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+
+from sqlalchemy.orm import Session
 
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.attempts.attempt_end import revoke_lease
@@ -25,7 +28,19 @@ from service.store.attempts import living_attempts
 from service.store.experiments import experiments_limited_in_time, may_run_trials
 from service.store.sql.database import database_now, wait_little_for_locks
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
+from service.store.trials.trials import asked_to_leave
 from trainer.wire import Failure, FailureKind
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """What a pass reads without locks, of experiments with limits in time."""
+
+    now: datetime
+    living: Mapping[str, Sequence[AttemptRow]]
+    """by experiment"""
+    is_killed: Mapping[str, bool]
+    """of running trials that were asked to leave"""
 
 
 def enforce_time_limits(context: Context, reachability: Reachability = ALWAYS) -> int:
@@ -34,21 +49,26 @@ def enforce_time_limits(context: Context, reachability: Reachability = ALWAYS) -
         experiments = readable(experiments_limited_in_time(session))
         if not experiments:
             return 0
-        now, living = database_now(session), defaultdict[str, list[AttemptRow]](list)
-        for attempt in living_attempts(session, [row.id for row in experiments]):
-            living[attempt.experiment_id].append(attempt)
+        snapshot = _snapshot(session, [row.id for row in experiments])
 
     def enforce(_: Context, row: ExperimentRow) -> int:
-        return _enforce(context, row, living[row.id], now, reachability)
+        return _enforce(context, row, snapshot, reachability)
 
     return change_all(context, experiments, skip_locked(enforce, lambda row: row.id))
 
 
-def _enforce(
-    context: Context, row: ExperimentRow, living: Sequence[AttemptRow], now: datetime, reachability: Reachability
-) -> int:
-    spec = spec_of(row)
-    overdue = [a.id for a in living if _overdue(spec, a, now, reachability.since) is not None]
+def _snapshot(session: Session, experiment_ids: Collection[str]) -> _Snapshot:
+    living = defaultdict[str, list[AttemptRow]](list)
+    now = database_now(session)
+    for attempt in living_attempts(session, experiment_ids):
+        living[attempt.experiment_id].append(attempt)
+    return _Snapshot(now, living, asked_to_leave(session, experiment_ids))
+
+
+def _enforce(context: Context, row: ExperimentRow, snapshot: _Snapshot, reachability: Reachability) -> int:
+    spec, living, now = spec_of(row), snapshot.living.get(row.id, ()), snapshot.now
+    overdue = {one: _overdue(spec, one, now, reachability.since) for one in living}
+    due = [one.id for one, found in overdue.items() if found and _is_new(found, snapshot.is_killed.get(one.trial_id))]
     expired = may_run_trials(row) and _has_passed_limit(spec, row, living, now)
     if expired:
         with context.database.write() as session:
@@ -56,7 +76,7 @@ def _enforce(
             locked = try_to_lock(session, row.id)
             if locked is not None:
                 advance_experiment(locked, spec_of(locked.experiment))
-    return sum(_end_overdue(context, attempt_id, reachability) for attempt_id in overdue) + expired
+    return sum(_end_overdue(context, attempt_id, reachability) for attempt_id in due) + expired
 
 
 def _has_passed_limit(
@@ -102,10 +122,15 @@ def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) 
 
 def _stop_in_time(trial: TrialRow, overdue: OutOfTime) -> bool:
     """Return whether this is new to the trial's holder."""
-    is_new = trial.stop_cause is None or (overdue.is_kill and not trial.killed)
+    is_new = _is_new(overdue, None if trial.stop_cause is None else trial.killed)
     request_stop(trial, StopCause.MAX_TRIAL_SECONDS, overdue.reason)
     if is_new and overdue.is_kill:
         trial.killed = True
         if trial.stop_cause == StopCause.MAX_TRIAL_SECONDS:
             trial.stop_reason = overdue.reason
     return is_new
+
+
+def _is_new(overdue: Failure | OutOfTime, is_killed: bool | None) -> bool:
+    """`is_killed`: of the trial, None if it was not even asked to leave."""
+    return isinstance(overdue, Failure) or is_killed is None or (overdue.is_kill and not is_killed)

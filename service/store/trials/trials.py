@@ -95,6 +95,16 @@ def stop_requested_ids(session: Session) -> set[str]:
     return set(session.scalars(query))
 
 
+def asked_to_leave(session: Session, experiment_ids: Collection[str]) -> dict[str, bool]:
+    """The running trials that have been asked to stop, and whether each is to be killed."""
+    query = select(TrialRow.id, TrialRow.killed).where(
+        TrialRow.experiment_id.in_(experiment_ids),
+        TrialRow.status == TrialStatus.RUNNING,
+        TrialRow.stop_cause.is_not(None),
+    )
+    return dict(session.execute(query).all())
+
+
 def trial_numbered(session: Session, experiment_id: str, number: int) -> TrialRow:
     return session.scalars(_numbered(experiment_id, number)).one()
 
