@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from service.background.lease_expiry import LeaseExpiry
+from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import expire_leases
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.experiments.create import store_experiment
@@ -16,7 +18,7 @@ from service.store.experiments import lock_experiment
 from service.store.sql import database
 from tests.conftest import a_spec
 from tests.store.test_lease_expiry import LEASE_SECONDS, an_assignment, context, let_pass, trial_of
-from trainer.wire import Answer, Assignment, Report
+from trainer.wire import Answer, Assignment, Decision, Report
 
 pytestmark = pytest.mark.slow
 
@@ -50,6 +52,17 @@ def test_reports_of_other_experiments_are_stored_beside_those_of_a_locked_one(co
     assert isinstance(second, Exception)
     assert isinstance(other, Answer)
     assert all(isinstance(answer, Answer) for answer in ingest_reports(context, batches))
+
+
+@pytest.mark.databases("postgresql")
+def test_a_heartbeat_waits_little_for_a_locked_experiment(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    for timeout, value in {"lock_timeout": "0", "statement_timeout": "3s"}.items():
+        monkeypatch.setitem(database.TIMEOUTS, timeout, value)
+    kept = held_trial(context)
+    with locked(context, kept.experiment_id), pytest.raises(DBAPIError) as refused:
+        take_heartbeat(context, kept.trial, kept.lease.token)
+    assert database.is_locked(refused.value)
+    assert take_heartbeat(context, kept.trial, kept.lease.token).decision is Decision.CONTINUE
 
 
 @pytest.mark.databases("postgresql")

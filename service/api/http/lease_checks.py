@@ -29,4 +29,4 @@ async def _check(request: Request, check: Callable[[Session, str, str | None], A
         with context.database.read() as session:
             check(session, request.path_params["trial"], token)
 
-    await context.threads.brief(in_session)
+    await context.threads.checking(in_session)

@@ -7,14 +7,19 @@ from service.operations.attempts.attempt_cost import note_phases
 from service.operations.attempts.leases import check_lease, lock_leased_attempt, order_at_report
 from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context
+from service.store.sql.database import wait_little_for_locks
 from service.store.tables import AttemptRow, TrialRow
 from trainer.wire import Answer, Heartbeat
 
 
 def take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat | None = None) -> Answer:
-    """Extend the lease, and note what the holder says. Raises LeaseLost, Unauthorized, NotFound."""
+    """Extend the lease, and note what the holder says. Raises LeaseLost, Unauthorized, NotFound.
+
+    It waits little for a lock, since the heartbeats of other experiments need its thread; the holder repeats it soon.
+    """
     message = message or Heartbeat()
     with context.database.write() as session:
+        wait_little_for_locks(session)
         leased = lock_leased_attempt(session, trial_id, token)
         leased.extend_lease(context.settings.lease_seconds)
         if message.running_seconds is not None and leased.attempt.began_at is None:

@@ -12,17 +12,19 @@ Result = TypeVar("Result")
 
 ASSIGNING = 8
 BRIEF = 4
+CHECKING = 2
 DOWNLOADING = 4
 IN_BACKGROUND = 8
 """The most connections to the database that loops, group commit and proposals computed ahead hold."""
 
-ORDINARY = CONNECTIONS - IN_BACKGROUND - ASSIGNING - BRIEF
+ORDINARY = CONNECTIONS - IN_BACKGROUND - ASSIGNING - BRIEF - CHECKING
 """The threads of FastAPI and `run_in_threadpool`, for all other calls."""
 
 
 class Threads:
-    """`brief` is for single short transactions: heartbeats and token checks.
+    """`brief` is for heartbeats: single short transactions, which may wait for the lock of an experiment.
 
+    `checking` is for looking up tokens, which waits for no lock.
     `reading` is for messages with many names and values, which hold the interpreter while they are read: one at a time.
     `downloading` is for reading the storage of checkpoints, which may be slow or never answer.
     `assigning` is for what agents and holders call else: claims, logs, ends of attempts. They may wait for a proposal.
@@ -31,11 +33,15 @@ class Threads:
     def __init__(self) -> None:
         self._assigning = CapacityLimiter(ASSIGNING)
         self._brief = CapacityLimiter(BRIEF)
+        self._checking = CapacityLimiter(CHECKING)
         self._downloading = CapacityLimiter(DOWNLOADING)
         self._reading = CapacityLimiter(1)
 
     async def brief(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await to_thread.run_sync(function, *arguments, limiter=self._brief)
+
+    async def checking(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await to_thread.run_sync(function, *arguments, limiter=self._checking)
 
     async def reading(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await to_thread.run_sync(function, *arguments, limiter=self._reading)

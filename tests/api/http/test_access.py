@@ -1,5 +1,6 @@
 """Access tokens and their roles; a lease token is valid for its own trial only."""
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
 from service.domain.token_digest import token_digest
 from service.operations.tokens import all_tokens, create_token, remove_token, rotate_token
+from service.runtime.computation.threads import BRIEF
 from service.runtime.context import Context
 from service.runtime.token_use import TokenUse
 from service.settings import Settings
@@ -24,6 +26,7 @@ from service.store.sql.database import Database
 from service.store.tables import Base, TokenRow
 from tests.conftest import Api, a_spec, changed, running
 from tests.timeouts import wait_until
+from trainer.wire import Answer
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +60,36 @@ def guarded(settings: Settings) -> Iterator[Api]:
 def torch_with(package: str) -> dict[str, Any]:
     trainer = {"kind": "torch", "entrypoint": "train:train_fn", "package": package}
     return a_spec(name="guarded", trainer=trainer)
+
+
+@pytest.mark.databases("sqlite")
+def test_tokens_are_checked_while_heartbeats_wait(
+    guarded: Api, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, released = threading.Semaphore(0), threading.Event()
+
+    def take_heartbeat(*_: object) -> Answer:
+        waiting.release()
+        released.wait()
+        return Answer()
+
+    monkeypatch.setattr("service.api.attempts.take_heartbeat", take_heartbeat)
+    experiment = guarded.post("/v1/experiments", 201, headers=tokens[Role.WRITE], json=a_spec())["id"]
+    held = guarded.post(f"/v1/experiments/{experiment}/ask", headers=tokens[Role.WRITE])
+    with ThreadPoolExecutor(BRIEF) as callers:
+        lease = bearer(held["lease"]["token"])
+        beats = [
+            callers.submit(guarded.post, f"/v1/trials/{held['trial']}/heartbeat", headers=lease, json={})
+            for _ in range(BRIEF)
+        ]
+        for _ in beats:
+            waiting.acquire()
+        try:
+            checked = guarded.http.get("/v1/experiments", headers=tokens[Role.READ])
+        finally:
+            released.set()
+    assert checked.status_code == 200
+    assert all(beat.result()["decision"] == "continue" for beat in beats)
 
 
 def test_every_role_may_make_its_own_calls_only(guarded: Api, tokens: Tokens) -> None:

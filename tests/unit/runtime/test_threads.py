@@ -14,13 +14,14 @@ from tests.timeouts import PATIENCE_SECONDS
 ORDINARY = 3
 
 
-@pytest.mark.parametrize("kind", ["brief", "assigning", "reading", "ordinary"])
+@pytest.mark.parametrize("kind", ["brief", "checking", "assigning", "reading", "ordinary"])
 def test_a_kind_of_call_that_has_taken_all_of_its_threads_stops_no_other_kind(kind: str) -> None:
     async def run() -> set[str]:
         to_thread.current_default_thread_limiter().total_tokens = ORDINARY
         threads, released, answered = Threads(), threading.Event(), set[str]()
         run_in: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
             "brief": threads.brief,
+            "checking": threads.checking,
             "assigning": threads.assigning,
             "reading": threads.reading,
             "ordinary": to_thread.run_sync,
@@ -40,4 +41,4 @@ def test_a_kind_of_call_that_has_taken_all_of_its_threads_stops_no_other_kind(ki
             released.set()
         return answered
 
-    assert anyio.run(run) == {"brief", "assigning", "reading", "ordinary"} - {kind}
+    assert anyio.run(run) == {"brief", "checking", "assigning", "reading", "ordinary"} - {kind}

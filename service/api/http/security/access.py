@@ -35,7 +35,7 @@ async def needs_by_method(request: Request, context: Ctx, token: Token) -> None:
 async def needs_read_or_lease(request: Request, context: Ctx, token: Token) -> None:
     """As `needs_by_method`, but the lease token of a running attempt is enough to read its own package."""
     if request.method in READ_METHODS and token and _token_decides(request, context):
-        package = await context.threads.brief(_package_of_lease, context, token)
+        package = await context.threads.checking(_package_of_lease, context, token)
         if package is not None and package == request.path_params.get("package"):
             return
         if package is not None:
@@ -64,7 +64,7 @@ async def _check(request: Request, context: Context, token: str | None, needed: 
             "this service requires a token: Authorization: Bearer <token>. The command line and agents send that of "
             "PACELINE_TOKEN; an admin creates one with `paceline token create` on the service's machine"
         )
-    access = await context.threads.brief(_access, context, token)
+    access = await context.threads.checking(_access, context, token)
     if needed not in MAY_ACT_AS[access.role]:
         raise Forbidden(
             f"a token with the role {access.role} may not make this call; it needs {needed}",

@@ -101,7 +101,7 @@ class CrossOriginProtection:
         if token is None:
             return refusal
         try:
-            return None if await self._context.threads.brief(_is_known, self._context, token) else refusal
+            return None if await self._context.threads.checking(_is_known, self._context, token) else refusal
         except SQLAlchemyError:
             return Unavailable("the database does not answer or is busy, so the token cannot be checked; retry")
 
