@@ -98,9 +98,12 @@ class LeaseExpiry:
         return 0
 
     def _step_of_database_clock(self, began: float) -> float:
-        """Seconds that it has gained since the last pass, by comparison with this machine's."""
+        """Seconds that it has gained since the last pass, by comparison with this machine's. Notes its jumps."""
+        jumps = self._context.database.clock_jumps
+        asked_at = jumps.clock()
         with self._context.database.read() as session:
             now = database_now(session)
+        jumps.compare(asked_at, now)
         last, self._last_times = self._last_times, (began, now)
         if last is None:
             return 0.0

@@ -7,6 +7,8 @@ from sqlalchemy.orm import Session
 
 from service.errors import no_such_experiment, no_such_trial
 from service.store.experiments import lock_experiment
+from service.store.lookup import locked_experiment, locked_trial
+from service.store.sql.clock_jumps import clock_jumps
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
 from trainer.process_log.context import log_context
@@ -22,6 +24,10 @@ class LockedExperiment:
     session: Session
     experiment: ExperimentRow
     now: datetime
+
+    def seconds_since(self, moment: datetime) -> float:
+        """Without jumps of the database's clock, as for a limit in time."""
+        return clock_jumps(self.session).elapsed_seconds(moment, self.now)
 
 
 def try_to_lock(session: Session, name_or_id: str) -> LockedExperiment | None:

@@ -18,13 +18,12 @@ def function_began_at(attempt: AttemptRow) -> datetime | None:
     return attempt.started_at if is_caller(attempt.holder) else None
 
 
-def holding_seconds(attempt: AttemptRow, now: datetime) -> float:
-    """For how long the attempt has held its resources, as far as it is known: from its claim on.
+def holding_seconds(attempt: AttemptRow, elapsed: float) -> float:
+    """For how long the attempt has held its resources, as far as it is known: from its claim on, `elapsed` seconds.
 
     A running one may still wait for them until its training function has begun or, of a holder that does not tell that,
     until its first report. One that has ended before any of its workers ran has held nothing.
     """
-    elapsed = max(0.0, ((attempt.ended_at or now) - attempt.started_at).total_seconds())
     has_begun = function_began_at(attempt) is not None or attempt.last_report_at is not None
     return elapsed if has_begun or (attempt.ended_at is not None and _may_have_begun(attempt)) else 0.0
 

@@ -236,7 +236,8 @@ def _waits_for_report(leased: LeasedAttempt) -> bool:
     began_at, reported_at = function_began_at(leased.attempt), leased.attempt.last_report_at
     if began_at is None or reported_at is None:
         return True
-    return out_of_time(leased.spec.limits, (reported_at - began_at).total_seconds()) is None
+    trained = leased.seconds_since(began_at) - leased.seconds_since(reported_at)
+    return out_of_time(leased.spec.limits, trained) is None
 
 
 def _paused(leased: LeasedAttempt) -> Following:
@@ -258,6 +259,6 @@ def _limit_passed(leased: LeasedAttempt, tolerance: float = 0.0) -> str | None:
     """The time limit that it had passed at its end: a slot kills by itself, after it was asked to leave."""
     began_at = function_began_at(leased.attempt) or leased.attempt.started_at
     told = stored(PhaseSeconds, leased.attempt.phases).total if leased.attempt.phases else 0.0
-    seconds = max(told, (leased.now - began_at).total_seconds())
+    seconds = max(told, leased.seconds_since(began_at))
     passed = out_of_time(leased.spec.limits, seconds, tolerance)
     return passed.reason if passed is not None else None

@@ -26,6 +26,7 @@ from service.specification.models import ExperimentSpec
 from service.store.attempt_times import function_began_at
 from service.store.attempts import living_attempts
 from service.store.experiments import experiments_limited_in_time, may_run_trials
+from service.store.sql.clock_jumps import SecondsSince, clock_jumps
 from service.store.sql.database import database_now, wait_little_for_locks
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.trials import asked_to_leave
@@ -36,7 +37,7 @@ from trainer.wire import Failure, FailureKind
 class _Snapshot:
     """What a pass reads without locks, of experiments with limits in time."""
 
-    now: datetime
+    seconds_since: SecondsSince
     living: Mapping[str, Sequence[AttemptRow]]
     """by experiment"""
     is_killed: Mapping[str, bool]
@@ -59,17 +60,17 @@ def enforce_time_limits(context: Context, reachability: Reachability = ALWAYS) -
 
 def _snapshot(session: Session, experiment_ids: Collection[str]) -> _Snapshot:
     living = defaultdict[str, list[AttemptRow]](list)
-    now = database_now(session)
+    seconds_since = clock_jumps(session).until(database_now(session))
     for attempt in living_attempts(session, experiment_ids):
         living[attempt.experiment_id].append(attempt)
-    return _Snapshot(now, living, asked_to_leave(session, experiment_ids))
+    return _Snapshot(seconds_since, living, asked_to_leave(session, experiment_ids))
 
 
 def _enforce(context: Context, row: ExperimentRow, snapshot: _Snapshot, reachability: Reachability) -> int:
-    spec, living, now = spec_of(row), snapshot.living.get(row.id, ()), snapshot.now
-    overdue = {one: _overdue(spec, one, now, reachability.since) for one in living}
+    spec, living, seconds_since = spec_of(row), snapshot.living.get(row.id, ()), snapshot.seconds_since
+    overdue = {one: _overdue(spec, one, seconds_since, reachability.since) for one in living}
     due = [one.id for one, found in overdue.items() if found and _is_new(found, snapshot.is_killed.get(one.trial_id))]
-    expired = may_run_trials(row) and _has_passed_limit(spec, row, living, now)
+    expired = may_run_trials(row) and _has_passed_limit(spec, row, living, seconds_since)
     if expired:
         with context.database.write() as session:
             wait_little_for_locks(session)
@@ -80,27 +81,27 @@ def _enforce(context: Context, row: ExperimentRow, snapshot: _Snapshot, reachabi
 
 
 def _has_passed_limit(
-    spec: ExperimentSpec, experiment: ExperimentRow, living: Sequence[AttemptRow], now: datetime
+    spec: ExperimentSpec, experiment: ExperimentRow, living: Sequence[AttemptRow], seconds_since: SecondsSince
 ) -> bool:
     """Whether a limit of the whole experiment, in time or in GPU hours, has been passed."""
-    limits, elapsed = spec.limits, (now - experiment.created_at).total_seconds()
-    if limits.max_seconds is not None and elapsed >= limits.max_seconds:
+    max_seconds, max_gpu_hours = spec.limits.max_seconds, spec.limits.max_gpu_hours
+    if max_seconds is not None and seconds_since(experiment.created_at) >= max_seconds:
         return True
-    return limits.max_gpu_hours is not None and gpu_hours(experiment, spec, living, now) >= limits.max_gpu_hours
+    return max_gpu_hours is not None and gpu_hours(experiment, spec, living, seconds_since) >= max_gpu_hours
 
 
 def _overdue(
-    spec: ExperimentSpec, attempt: AttemptRow, now: datetime, reachable_since: datetime | None
+    spec: ExperimentSpec, attempt: AttemptRow, seconds_since: SecondsSince, reachable_since: datetime | None
 ) -> Failure | OutOfTime | None:
     """Return a failure for an attempt without reports, the limit that one has passed, else None."""
     last_report = max(filter(None, (attempt.started_at, attempt.last_report_at, reachable_since)))
-    silent = (now - last_report).total_seconds()
+    silent = seconds_since(last_report)
     timeout = spec.failures.report_timeout_seconds
     if timeout is not None and silent >= timeout:
         message = f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
         return Failure(kind=FailureKind.SILENT, message=message)
     began_at = function_began_at(attempt)
-    return None if began_at is None else out_of_time(spec.limits, (now - began_at).total_seconds())
+    return None if began_at is None else out_of_time(spec.limits, seconds_since(began_at))
 
 
 def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) -> bool:
@@ -110,8 +111,9 @@ def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) 
         leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
         if not reachability.still() or leased.attempt.ended_at is not None:
             return False
-        now = min(leased.now, last_call_possible(context, leased))
-        overdue = _overdue(leased.spec, leased.attempt, now, holder_reachable_since(session, leased, reachability))
+        unheard = max(0.0, (leased.now - last_call_possible(context, leased)).total_seconds())
+        reachable_since = holder_reachable_since(session, leased, reachability)
+        overdue = _overdue(leased.spec, leased.attempt, lambda at: leased.seconds_since(at) - unheard, reachable_since)
         if overdue is None or leased.trial.status != TrialStatus.RUNNING:
             return False
         if isinstance(overdue, Failure):

@@ -97,7 +97,7 @@ def _progress(locked: LockedExperiment, spec: ExperimentSpec) -> Progress:
         any_outlasts=bool(failures) and any_running_with_reports(session, experiment.id, max(failures)),
         any_in_first_attempt=failed > 0 and any_in_first_attempt(session, experiment.id),
         repeated_failure=repeated_failure([*failures.values()]),
-        elapsed_seconds=(locked.now - experiment.created_at).total_seconds(),
+        elapsed_seconds=locked.seconds_since(experiment.created_at),
         gpu_hours=_gpu_hours(locked, spec),
         is_space_exhausted=experiment.end_reason == EndReason.SPACE_EXHAUSTED,
     )
@@ -107,7 +107,7 @@ def _gpu_hours(locked: LockedExperiment, spec: ExperimentSpec) -> float:
     if spec.limits.max_gpu_hours is None:
         return 0.0
     living = living_attempts(locked.session, [locked.experiment.id])
-    return gpu_hours(locked.experiment, spec, living, locked.now)
+    return gpu_hours(locked.experiment, spec, living, locked.seconds_since)
 
 
 def _have_succeeded() -> ColumnElement[bool]:

@@ -14,6 +14,7 @@ from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
+from service.store.sql.clock_jumps import ClockJumps
 from service.store.sql.column_types import UtcDateTime
 from service.store.sql.deadline_connection import LONG_STATEMENT_SECONDS, allow_silence, use_deadlines
 from service.store.sql.process_caches import ProcessCaches
@@ -55,7 +56,8 @@ class Database:
         event.listen(self.engine, "invalidate", lambda *_: caches.clear())
         reading = self.engine.execution_options(paceline_begin="DEFERRED")
         writing = self.engine.execution_options(paceline_begin="IMMEDIATE")
-        info = caches.for_sessions()
+        self.clock_jumps = ClockJumps()
+        info = caches.for_sessions() | self.clock_jumps.for_sessions()
         self._reads = sessionmaker(reading, expire_on_commit=False, info=info)
         self._writes = sessionmaker(writing, class_=WriteSession, expire_on_commit=False, info=info)
         # SQLite has one writer. Waiting for this lock is fast; SQLite's busy handler polls.
