@@ -6,9 +6,6 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-
 from service.background.loop import PartlyFailed
 from service.operations.attempts.lease_expiry import (
     expire_agent_names,
@@ -21,7 +18,7 @@ from service.operations.attempts.reachability import Reachability, announce_serv
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
-from service.store.sql.database import affects_all_calls, database_now
+from service.store.sql.database import database_now, is_away
 
 
 def boot_seconds() -> float:
@@ -73,7 +70,7 @@ class LeaseExpiry:
         try:
             return sum_of_all([*work, partial(self._announce, began)])
         except ExceptionGroup as errors:
-            if errors.subgroup(_is_outage):  # the database may not have answered the holders either
+            if errors.subgroup(is_away):  # the database may not have answered the holders either
                 began = -math.inf
                 raise
             raise SomeFailed(errors.message, errors.exceptions) from None
@@ -117,8 +114,3 @@ class LeaseExpiry:
     def _tolerance(self) -> float:
         """Holders send three heartbeats per lease, so a pass or two may be late without a missed heartbeat."""
         return max(self._context.settings.lease_seconds / 3, 3 * self.every)
-
-
-def _is_outage(error: BaseException) -> bool:
-    """Not an error with a single row, nor its lock, which would keep the attempts of all experiments alive."""
-    return isinstance(error, DBAPIError | PoolTimeout) and affects_all_calls(error)

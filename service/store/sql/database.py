@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Select, create_engine, event, func, select, text
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
 from service.store.sql.clock_jumps import ClockJumps
@@ -127,6 +128,11 @@ def affects_all_calls(error: Exception) -> bool:
     if not isinstance(error, DBAPIError):
         return True
     return (is_outage(error) or is_full(error)) and not is_locked(error)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the error of one piece of work says that the database serves no other either."""
+    return isinstance(error, DBAPIError | PoolTimeout) and affects_all_calls(error)
 
 
 def is_full(error: DBAPIError) -> bool:

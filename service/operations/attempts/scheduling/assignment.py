@@ -20,12 +20,13 @@ from trainer.wire import STOP_GRACE_SECONDS, Assignment, CheckpointRef, Lease
 class Claimant:
     """Who asks for a trial. A `request_id` is answered once: repeated, it gets the same attempt.
 
-    `yields_to_slots`: leave a trial to the warm slot that is about to ask for it.
+    `serves_all`: it takes trials of all experiments. So it leaves a trial to the warm slot that is about to ask for it,
+    and waits little for the lock of an experiment.
     """
 
     holder: str
     request_id: str
-    yields_to_slots: bool = False
+    serves_all: bool = False
 
 
 _AFTER = "after-"

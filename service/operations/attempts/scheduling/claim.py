@@ -1,9 +1,10 @@
 """Claims of agents, over all experiments, and of callers that run a trial of one experiment themselves."""
 
+import logging
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+
+from sqlalchemy.exc import DBAPIError
 
 from service.domain.attempt_holders import ASK_HOLDER
 from service.domain.group_fit import could_fit, fits_now
@@ -16,8 +17,11 @@ from service.operations.attempts.scheduling.reservations import Cluster, Reserva
 from service.runtime.context import Context
 from service.store.agents import works_under
 from service.store.lookup import experiment_named
+from service.store.sql.database import is_away, is_locked
 from trainer.process_log.context import log_context
 from trainer.wire import Assignment, Claim
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,9 @@ class AgentLeft:
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingToRun | AgentLeft:
     """Look once for a trial that fits the agent's free resources. The same request gets the same answer."""
-    claimant = Claimant(agent, id_from_caller(message.request_id), yields_to_slots=True)
+    if message.storage_error is not None:
+        return None  # a trial would train in vain
+    claimant = Claimant(agent, id_from_caller(message.request_id), serves_all=True)
     with context.database.read() as session:
         if message.instance is not None and not works_under(session, agent, message.instance):
             return AgentLeft()
@@ -38,12 +44,40 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingT
             return earlier if isinstance(earlier, Assignment) else NothingToRun()
         line = read_line(session)
     for experiment_id in _candidates(context, line, agent, message):
-        # A failed search ends its own experiment only.
-        with suppress(ProposalFailed):
-            assignment = assign(context, experiment_id, claimant)
-            if assignment is not None:
-                return _given(context, assignment)
-    return NothingToRun()
+        assignment = _assign_or_pass_over(context, experiment_id, claimant)
+        if assignment is not None:
+            propose_ahead(context, experiment_id)
+            context.notify_changed()
+            _bind_to_log(assignment)
+            return assignment
+    return None
+
+
+def _assign_or_pass_over(context: Context, experiment_id: str, claimant: Claimant) -> Assignment | None:
+    """An experiment that is locked or fails does not keep the claim from those behind it."""
+    try:
+        assignment = assign(context, experiment_id, claimant)
+    except ProposalFailed:
+        return None  # the experiment ends with the reason
+    except Exception as error:
+        if is_away(error):
+            raise
+        _log_passed_over(context, experiment_id, error)
+        return None
+    context.passed_over.pop(experiment_id, None)
+    return assignment
+
+
+def _log_passed_over(context: Context, experiment_id: str, error: Exception) -> None:
+    """Once, until the experiment gives a trial again or fails in another way: claims come every second."""
+    cause = (error.orig if isinstance(error, DBAPIError) else None) or error
+    if context.passed_over.get(experiment_id) is type(cause):
+        return
+    context.passed_over[experiment_id] = type(cause)
+    if isinstance(error, DBAPIError) and is_locked(error):
+        logger.info("experiment %s is passed over: another transaction has locked it", experiment_id)
+    else:
+        logger.error("experiment %s is passed over by claims until this is mended", experiment_id, exc_info=error)
 
 
 def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:

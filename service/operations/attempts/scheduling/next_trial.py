@@ -27,6 +27,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalPending, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
+from service.store.sql.database import wait_little_for_locks
 from service.store.sql.process_caches import cache_generation
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import resume_point
@@ -98,7 +99,7 @@ def try_assign(
     session, experiment = locked.session, locked.experiment
     counts = counts_by_status(session, experiment.id, COUNTED)
     allowed = startable_trials(experiment, counts)
-    if allowed is None or (claimant.yields_to_slots and is_left_to_slots(context, experiment, counts)):
+    if allowed is None or (claimant.serves_all and is_left_to_slots(context, experiment, counts)):
         return NothingToRun()
     trial = next_queued(session, experiment.id)
     if trial is None and allowed == "queued":
@@ -168,6 +169,8 @@ def _assign_in_own_transaction(
     """`try_assign` in a transaction of its own. If the same request has been answered concurrently, its answer."""
     try:
         with context.database.write() as session:
+            if claimant.serves_all:
+                wait_little_for_locks(session)
             locked = try_to_lock(session, experiment_id)
             if locked is None:
                 return NothingToRun()
