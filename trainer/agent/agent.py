@@ -165,6 +165,8 @@ class Agent:
         self._stopping = threading.Event()
         # One thread, so that the service is never asked which attempts the agent holds while a claim is under way.
         self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-agent")
+        # Another for attempts without a slot: their leases must not wait for a claim that gets no answer.
+        self._pending_calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-pending")
         self._claim_call: Future[Answer] | None = None
         self._claimed_at: float | None = None
         self._held_call: Future[set[AttemptId]] | None = None
@@ -218,7 +220,7 @@ class Agent:
                 self._storage_probe.check_now(self._pool.take_bytes_without_room())
             self._pool.close_idle(self._idle_seconds)
             for assignment in self._pool.leases_to_extend():
-                self._calls.submit(self._pending(assignment).extend_lease)
+                self._pending_calls.submit(self._pending(assignment).extend_lease)
             self._audit_attempts()
             self._run_claimed()
             if self._claim_call is None and self._storage_probe.is_settled:
@@ -260,7 +262,8 @@ class Agent:
         self._give_last_claim_back()
         if claims and released.done() and released.result():
             self._release_name()
-        self._calls.shutdown(wait=False, cancel_futures=True)
+        for calls in (self._calls, self._pending_calls):
+            calls.shutdown(wait=False, cancel_futures=True)
 
     def _release_name(self) -> bool:
         """Return whether the service has answered."""
@@ -302,7 +305,7 @@ class Agent:
             secrets = self._secret_sources.resolve(assignment)
         except SecretNotAvailable as problem:
             logger.warning("trial %s cannot start: %s", assignment["trial"], problem)
-            self._calls.submit(self._pending(assignment).refuse, CANNOT_START, str(problem))
+            self._pending_calls.submit(self._pending(assignment).refuse, CANNOT_START, str(problem))
         else:
             self._pool.run(assignment, secrets)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
-from trainer.wire import FailureKind
+from trainer.wire import Assignment, FailureKind
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -142,6 +142,41 @@ def test_an_assignment_waits_for_a_slot_only_for_a_limited_time(
     agent.join()
     assert pool.assigned == [trial]
     assert pool.asked.is_set()
+
+
+class StartingSlot(NoSlots):
+    """A pool with a slot that still starts, whose lease is due once, as soon as `is_due` is set."""
+
+    def __init__(self, assignment: dict[str, Any]) -> None:
+        super().__init__()
+        self.is_due = threading.Event()
+        self._due = [assignment]
+
+    def leases_to_extend(self) -> list[Any]:
+        return [self._due.pop()] if self._due and self.is_due.is_set() else []
+
+
+def test_the_lease_of_a_starting_slot_is_extended_while_the_claim_gets_no_answer(
+    alone: FakeService, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial, released, take = alone.add_trial({"entrypoint": "train:train_fn"}), threading.Event(), alone.claim
+    pool = StartingSlot(alone.assign(trial))
+
+    def claim(agent: str, body: bytes) -> Assignment | None:
+        if b'"free"' in body:  # not the first one, which takes the name
+            pool.is_due.set()
+            released.wait()
+            return None
+        return take(agent, body)
+
+    monkeypatch.setattr(alone, "claim", claim)
+    agent, stop = working(run, pool)
+    try:
+        alone.wait_for(lambda: alone.heartbeats[trial], what="the lease to be extended")
+    finally:
+        released.set()
+        stop.set()
+        agent.join()
 
 
 @pytest.mark.parametrize(
