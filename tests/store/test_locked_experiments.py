@@ -1,14 +1,17 @@
 """A transaction that holds the lock of one experiment for long does not affect the others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from service.background.lease_expiry import LeaseExpiry
+from service.errors import ServiceError
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import expire_leases
+from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.experiments.create import store_experiment
 from service.operations.reports.ingest import ReportBatch, ingest_reports
@@ -52,6 +55,29 @@ def test_reports_of_other_experiments_are_stored_beside_those_of_a_locked_one(co
     assert isinstance(second, Exception)
     assert isinstance(other, Answer)
     assert all(isinstance(answer, Answer) for answer in ingest_reports(context, batches))
+
+
+@pytest.mark.databases("postgresql")
+def test_reports_wait_little_and_once_for_a_locked_experiment(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for timeout, value in {"lock_timeout": "0", "statement_timeout": "3s"}.items():
+        monkeypatch.setitem(database.TIMEOUTS, timeout, value)
+    tries: list[list[str]] = []
+
+    def lock(session: Session, wanted: Sequence[tuple[str, str | None]]) -> list[LeasedAttempt | ServiceError]:
+        tries.append([trial for trial, _ in wanted])
+        return lock_leased_attempts(session, wanted)
+
+    monkeypatch.setattr("service.operations.reports.ingest.lock_leased_attempts", lock)
+    kept, free = held_trial(context), held_trial(context)
+    reports = [Report(sequence=0, metrics={"accuracy": 0.5})]
+    held = [kept, kept, free, kept]
+    batches = [ReportBatch(one.trial, one.lease.token, reports) for one in held]
+    with locked(context, kept.experiment_id):
+        answers = ingest_reports(context, batches)
+    assert [isinstance(answer, Answer) for answer in answers] == [False, False, True, False]
+    assert tries == [[one.trial for one in held], [kept.trial] * 3, [free.trial]]
 
 
 @pytest.mark.databases("postgresql")

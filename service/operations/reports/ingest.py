@@ -1,12 +1,12 @@
 """Takes the reports of running attempts. An answer is sent after the commit."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
@@ -16,8 +16,10 @@ from service.operations.early_stopping.paused_trials import release
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
-from service.store.sql.database import affects_all_calls, wait_little_for_locks
+from service.store.experiments import may_run_trials
+from service.store.sql.database import is_away, is_locked, wait_little_for_locks
 from service.store.sql.write_session import change_later
+from service.store.trials.trials import experiments_of
 from trainer.process_log.context import log_context
 from trainer.wire import Answer, Report
 
@@ -40,32 +42,44 @@ def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     """Store the batches of many callers in one transaction, and answer each in its place.
 
     Idempotent by (attempt, sequence). An answer may be LeaseLost, Unauthorized, NotFound or Invalid; such a batch
-    changes nothing. If one batch makes the transaction fail, as one whose experiment is locked for long, each is stored
-    in a transaction of its own, which waits little for locks.
+    changes nothing. If one batch makes the transaction fail, as one whose experiment is locked, the batches of each
+    experiment are stored in a transaction of their own, and if that fails, too, each batch is. None waits long for a
+    lock: holders repeat what is not stored.
     """
     try:
         return _ingest(context, batches)
-    except (DBAPIError, PoolTimeout) as error:
-        if len(batches) == 1 or affects_all_calls(error):
+    except Exception as error:  # noqa: BLE001 - it is raised in each caller
+        if len(batches) == 1 or is_away(error):
             return [error] * len(batches)
-    except Exception as error:  # noqa: BLE001 - it is raised in the one caller
-        if len(batches) == 1:
-            return [error]
-    return [_ingest_alone(context, batch) for batch in batches]
+    answers: dict[int, Answer | Exception] = {}
+    for places in _by_experiment(context, batches):
+        answers |= zip(places, _ingest_of_one(context, [batches[place] for place in places]), strict=True)
+    return [answers[place] for place in range(len(batches))]
 
 
-def _ingest_alone(context: Context, batch: ReportBatch) -> Answer | Exception:
+def _by_experiment(context: Context, batches: Sequence[ReportBatch]) -> Iterable[list[int]]:
+    """The places in `batches` of the batches of each experiment."""
+    places = defaultdict[str | None, list[int]](list)
+    with context.database.read() as session:
+        experiments = experiments_of(session, {batch.trial_id for batch in batches})
+    for place, batch in enumerate(batches):
+        places[experiments.get(batch.trial_id)].append(place)
+    return places.values()
+
+
+def _ingest_of_one(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | Exception]:
+    """The batches of one experiment: its lock, if another transaction keeps it, is tried once."""
     try:
-        [answer] = _ingest(context, [batch], is_patient=False)
-    except Exception as error:  # noqa: BLE001 - it is raised in the one caller
-        return error
-    return answer
+        return _ingest(context, batches)
+    except Exception as error:  # noqa: BLE001 - it is raised in each caller
+        if len(batches) == 1 or is_away(error) or (isinstance(error, DBAPIError) and is_locked(error)):
+            return [error] * len(batches)
+    return [answer for batch in batches for answer in _ingest_of_one(context, [batch])]
 
 
-def _ingest(context: Context, batches: Sequence[ReportBatch], *, is_patient: bool = True) -> list[Answer | Exception]:
+def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | Exception]:
     with context.database.write() as session:
-        if not is_patient:
-            wait_little_for_locks(session)
+        wait_little_for_locks(session)
         found = lock_leased_attempts(session, [(batch.trial_id, batch.token) for batch in batches])
         open_before = {
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None

@@ -105,6 +105,11 @@ def asked_to_leave(session: Session, experiment_ids: Collection[str]) -> dict[st
     return dict(session.execute(query).all())
 
 
+def experiments_of(session: Session, trial_ids: Collection[str]) -> dict[str, str]:
+    """The ids of their experiments, by the ids of the trials that exist."""
+    return dict(session.execute(select(TrialRow.id, TrialRow.experiment_id).where(TrialRow.id.in_(trial_ids))).all())
+
+
 def trial_numbered(session: Session, experiment_id: str, number: int) -> TrialRow:
     return session.scalars(_numbered(experiment_id, number)).one()
 
