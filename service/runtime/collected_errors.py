@@ -45,13 +45,13 @@ def change_all(context: Context, items: Sequence[Item], change: Callable[[Contex
 
 
 def skip_locked(
-    change: Callable[[Context, Item], int], lock_of: Callable[[Item], str]
+    change: Callable[[Context, Item], int], lock_of: Callable[[Item], str], locked: set[str]
 ) -> Callable[[Context, Item], int]:
     """`change` for a pass that is repeated: it leaves out all items of a lock that another transaction keeps.
 
-    `lock_of` names the lock that the item needs, such as an experiment's id. So a pass waits once for each lock.
+    `lock_of` names the lock that the item needs, such as an experiment's id; those found locked are added to `locked`.
+    So a pass waits once for each lock.
     """
-    locked = set[str]()
 
     def change_unless_locked(context: Context, item: Item) -> int:
         name = lock_of(item)

@@ -28,7 +28,8 @@ class Context:
     `new_events` is notified after each commit that event streams wait for, `capacity_freed` after each commit that may
     let a trial start. `holder_news` is keyed by trial: it is notified when the answer to the trial's holder may change.
     `revoked_tokens` is keyed by the digest of an access token: it is notified when the token stops being valid.
-    `service_urls` are the addresses of all services on the database that have one. `passed_over` are experiments
+    `service_urls` are the addresses of all services on the database that have one. `locked_experiments` are those
+    whose expired leases could not be looked at in the last pass. `passed_over` are experiments
     that claims could not serve, with the kind of error that has been logged.
     """
 
@@ -47,6 +48,7 @@ class Context:
     downloads: OpenStreams = field(default_factory=download_streams)
     stopping: threading.Event = field(default_factory=threading.Event)
     service_urls: list[str] = field(default_factory=list)
+    locked_experiments: set[str] = field(default_factory=set)
     passed_over: dict[str, type[BaseException]] = field(default_factory=dict)
 
     @property

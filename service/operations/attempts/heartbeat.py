@@ -2,12 +2,15 @@
 
 from datetime import timedelta
 
+from sqlalchemy import update
+from sqlalchemy.exc import DBAPIError
+
 from service.domain.statuses import StopCause
 from service.operations.attempts.attempt_cost import note_phases
 from service.operations.attempts.leases import check_lease, lock_leased_attempt, order_at_report
 from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context
-from service.store.sql.database import wait_little_for_locks
+from service.store.sql.database import database_now, is_locked, wait_little_for_locks
 from service.store.tables import AttemptRow, TrialRow
 from trainer.wire import Answer, Heartbeat
 
@@ -15,9 +18,31 @@ from trainer.wire import Answer, Heartbeat
 def take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat | None = None) -> Answer:
     """Extend the lease, and note what the holder says. Raises LeaseLost, Unauthorized, NotFound.
 
-    It waits little for a lock, since the heartbeats of other experiments need its thread; the holder repeats it soon.
+    It waits little for a lock, since the heartbeats of other experiments need its thread.
     """
-    message = message or Heartbeat()
+    try:
+        return _take_heartbeat(context, trial_id, token, message or Heartbeat())
+    except DBAPIError as error:
+        if not is_locked(error):
+            raise
+    return _keep_lease(context, trial_id, token)
+
+
+def _keep_lease(context: Context, trial_id: str, token: str | None) -> Answer:
+    """Extend the lease while another transaction keeps the experiment's lock. The next heartbeat says the rest again.
+
+    One statement, so an attempt that ends concurrently keeps its end.
+    """
+    with context.database.write() as session:
+        wait_little_for_locks(session)
+        attempt = check_lease(session, trial_id, token)
+        until = database_now(session) + timedelta(seconds=context.settings.lease_seconds)
+        living = update(AttemptRow).where(AttemptRow.id == attempt.id, AttemptRow.ended_at.is_(None))
+        session.execute(living.values(lease_expires_at=until))
+        return order_between_reports(session.get_one(TrialRow, trial_id), attempt)
+
+
+def _take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat) -> Answer:
     with context.database.write() as session:
         wait_little_for_locks(session)
         leased = lock_leased_attempt(session, trial_id, token)

@@ -3,6 +3,7 @@
 Each attempt and each name is handled in a transaction of its own.
 """
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -32,15 +33,17 @@ def expire_leases(context: Context, reachability: Reachability = ALWAYS) -> int:
         now = database_now(session)
         experiments = readable(experiments_with_expired_leases(session, now))
         expired = expired_attempts(session, [row.id for row in experiments], now)
-    expire = skip_locked(partial(_expire_lease, reachability=reachability), lambda attempt: attempt.experiment_id)
-    return change_all(context, expired, expire)
+    expire = partial(_expire_lease, reachability=reachability, was_locked=frozenset(context.locked_experiments))
+    context.locked_experiments.clear()
+    unlocked = skip_locked(expire, lambda attempt: attempt.experiment_id, context.locked_experiments)
+    return change_all(context, expired, unlocked)
 
 
 def expire_agent_names(context: Context, reachability: Reachability = ALWAYS) -> int:
     """Free the names of agents that are silent, so that another process may use them. Return the number of names."""
     with context.database.read() as session:
         names = expired_names(session, database_now(session))
-    expire = skip_locked(partial(_expire_agent_name, reachability=reachability), lambda name: f"agent {name}")
+    expire = skip_locked(partial(_expire_agent_name, reachability=reachability), lambda name: f"agent {name}", set())
     return change_all(context, names, expire)
 
 
@@ -91,12 +94,17 @@ def _extend_leases(
     return now
 
 
-def _expire_lease(context: Context, expired: AttemptRow, reachability: Reachability) -> bool:
+def _expire_lease(
+    context: Context, expired: AttemptRow, reachability: Reachability, was_locked: Collection[str]
+) -> bool:
     with context.database.write() as session:
         wait_little_for_locks(session)
         leased = lock_attempt(session, session.get_one(AttemptRow, expired.id))
         expires_at = leased.attempt.lease_expires_at
         if leased.attempt.ended_at is not None or expires_at is None or expires_at >= leased.now:
+            return False
+        if leased.experiment.id in was_locked:  # at the last pass, so its holder's calls may have been refused
+            leased.extend_lease(context.settings.lease_seconds)
             return False
         if not reachability.still() or last_call_possible(context, leased) < expires_at:
             return False

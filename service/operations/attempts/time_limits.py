@@ -55,7 +55,7 @@ def enforce_time_limits(context: Context, reachability: Reachability = ALWAYS) -
     def enforce(_: Context, row: ExperimentRow) -> int:
         return _enforce(context, row, snapshot, reachability)
 
-    return change_all(context, experiments, skip_locked(enforce, lambda row: row.id))
+    return change_all(context, experiments, skip_locked(enforce, lambda row: row.id, set()))
 
 
 def _snapshot(session: Session, experiment_ids: Collection[str]) -> _Snapshot:
