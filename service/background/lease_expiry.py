@@ -28,7 +28,7 @@ def boot_seconds() -> float:
 
 
 class SomeFailed(ExceptionGroup[Exception], PartlyFailed):
-    """Of some attempts, experiments or agents. The pace is kept: after a longer pause, all leases would be extended."""
+    """Some attempts, experiments or agents failed. The loop keeps its pace: a longer pause would extend all leases."""
 
 
 class LeaseExpiry:

@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 
 from service.errors import no_such_experiment, no_such_trial
 from service.store.experiments import lock_experiment
-from service.store.lookup import locked_experiment, locked_trial
 from service.store.sql.clock_jumps import clock_jumps
 from service.store.sql.database import database_now
 from service.store.tables import ExperimentRow, TrialRow
@@ -26,7 +25,7 @@ class LockedExperiment:
     now: datetime
 
     def seconds_since(self, moment: datetime) -> float:
-        """Without jumps of the database's clock, as for a limit in time."""
+        """Return how long ago `moment` was, without jumps of the database's clock, as limits in time count it."""
         return clock_jumps(self.session).elapsed_seconds(moment, self.now)
 
 

@@ -14,7 +14,7 @@ from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
 from tests.conftest import changed
-from tests.store.test_lease_expiry import an_assignment, beat, trial_of
+from tests.store.leased_trials import an_assignment, beat, trial_of
 from trainer.wire import Assignment, Decision, Finish, Outcome
 
 pytestmark = pytest.mark.databases("sqlite")

@@ -22,13 +22,13 @@ from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.attempts.time_limits import enforce_time_limits
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.context import Context
 from service.settings import without_credentials, without_password
 from service.specification.parser import parse_spec
 from service.store.sql.database import database_now
-from service.store.tables import AttemptRow, TrialRow
+from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
 from tests.store.leased_trials import LEASE_SECONDS, OVER_A_LEASE, an_assignment, let_pass, trial_of

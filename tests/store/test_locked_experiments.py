@@ -20,7 +20,7 @@ from service.specification.parser import parse_spec
 from service.store.experiments import lock_experiment
 from service.store.sql import database
 from tests.conftest import a_spec
-from tests.store.test_lease_expiry import LEASE_SECONDS, an_assignment, context, let_pass, trial_of
+from tests.store.leased_trials import LEASE_SECONDS, an_assignment, let_pass, trial_of
 from trainer.wire import Answer, Assignment, Decision, Report
 
 pytestmark = pytest.mark.slow

@@ -9,17 +9,14 @@ from sqlalchemy.exc import OperationalError
 from service.operations.agents.registration import register_agent
 from service.operations.attempts.scheduling.assignment import build_assignment
 from service.operations.attempts.scheduling.claim import claim
-from service.operations.experiments.create import create_experiment
+from service.operations.experiments.create import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.experiments import lock_experiment
 from service.store.sql import database
 from service.store.tables import ExperimentRow
 from tests.conftest import a_spec
-from tests.store.test_lease_expiry import context
 from trainer.wire import Assignment, Claim, Node
-
-__all__ = ["context"]
 
 BUILD = "service.operations.attempts.scheduling.next_trial.build_assignment"
 
@@ -41,7 +38,7 @@ def second(context: Context, first: str) -> str:
 
 def an_experiment(context: Context) -> str:
     trainer = {"kind": "torch", "entrypoint": "train:train_fn"}
-    return create_experiment(context, parse_spec(a_spec(trainer=trainer))).id
+    return store_experiment(context, parse_spec(a_spec(trainer=trainer))).id
 
 
 def claimed(context: Context, request_id: str) -> str | None:
@@ -49,7 +46,7 @@ def claimed(context: Context, request_id: str) -> str | None:
     message = Claim(request_id=request_id, nodes=[node], wait_seconds=0)
     register_agent(context, "here", message)
     assignment = claim(context, "here", message)
-    return assignment.experiment_id if assignment else None
+    return assignment.experiment_id if isinstance(assignment, Assignment) else None
 
 
 def failing_for(experiment_id: str, error: Exception) -> Callable[..., Assignment]:

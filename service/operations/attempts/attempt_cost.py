@@ -13,7 +13,7 @@ from trainer.wire import PhaseSeconds, Scaling
 
 
 def cost_of(attempt: AttemptRow, scaling: Scaling, now: datetime) -> Cost:
-    """Of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
+    """The cost of an attempt that runs on workers of this scaling; until `now` if it has not ended."""
     return _cost(attempt, scaling, max(0.0, ((attempt.ended_at or now) - attempt.started_at).total_seconds()))
 
 

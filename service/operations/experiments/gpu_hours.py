@@ -14,7 +14,7 @@ from service.store.tables import AttemptRow, ExperimentRow
 def gpu_hours(
     experiment: ExperimentRow, spec: ExperimentSpec, living: Iterable[AttemptRow], seconds_since: SecondsSince
 ) -> float:
-    """Of the attempts that have ended, and of the `living` ones until now."""
+    """The GPU hours of the attempts that have ended, and of the `living` ones until now."""
     scaling = spec.trainer.scaling
     running = sum(holding_seconds(one, seconds_since(one.started_at)) * worker_count(one, scaling) for one in living)
     seconds = Cost.from_json(experiment.cost).gpu_seconds + running * scaling.group.worker.get("GPU", 0.0)

@@ -16,7 +16,6 @@ from service.operations.early_stopping.paused_trials import release
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
-from service.store.experiments import may_run_trials
 from service.store.sql.database import is_away, is_locked, wait_little_for_locks
 from service.store.sql.write_session import change_later
 from service.store.trials.trials import experiments_of

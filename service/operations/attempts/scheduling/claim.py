@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from sqlalchemy.exc import DBAPIError
 
@@ -31,8 +32,6 @@ class AgentLeft:
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingToRun | AgentLeft:
     """Look once for a trial that fits the agent's free resources. The same request gets the same answer."""
-    if message.storage_error is not None:
-        return None  # a trial would train in vain
     claimant = Claimant(agent, id_from_caller(message.request_id), serves_all=True)
     with context.database.read() as session:
         if message.instance is not None and not works_under(session, agent, message.instance):
@@ -46,11 +45,8 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingT
     for experiment_id in _candidates(context, line, agent, message):
         assignment = _assign_or_pass_over(context, experiment_id, claimant)
         if assignment is not None:
-            propose_ahead(context, experiment_id)
-            context.notify_changed()
-            _bind_to_log(assignment)
-            return assignment
-    return None
+            return _given(context, assignment)
+    return NothingToRun()
 
 
 def _assign_or_pass_over(context: Context, experiment_id: str, claimant: Claimant) -> Assignment | None:
