@@ -165,11 +165,14 @@ def _stop_reason(leased: LeasedAttempt) -> str | None:
 
 
 def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None, earlier: list[Failure]) -> Following:
-    """What the attempt's end means for its trial. Of these, the first that is true decides:
+    """What the attempt's end means for its trial, which has its `stop_reason` already.
+
+    An attempt with reports that do not count counts as stopped, without a failure. Of these, the first that is true
+    decides:
 
     1. One of its reports has failed the trial.
     2. The trial has completed with all values, and early stopping has not asked it to stop.
-    3. The trial was asked to stop, and not only to pause: it ends as asked. But if its time limit has passed and it was
+    3. The trial was asked to stop, and not only to pause: it ends as asked, or runs again. But if its time limit has passed and it was
        not told yet, a failure without another attempt comes first (5).
     4. Nothing has failed: the trial pauses as asked, or its holder has stopped it.
     5. No further attempt may be made: the trial fails.

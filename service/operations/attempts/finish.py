@@ -17,6 +17,7 @@ from service.operations.attempts.scheduling.next_trial import (
     try_assign,
 )
 from service.operations.attempts.system_metrics import note_system_metrics
+from service.runtime.caches.proposal_cache import ProposalPending
 from service.runtime.context import Context
 from service.store.agents import storage_error_of
 from trainer.wire import Finish, Finished
@@ -50,7 +51,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
                 stack.callback(context.holder_news.notify)
         try:
             following = assign(context, experiment.id, claimant, outcome)
-        except ProposalFailed:
+        except (ProposalFailed, ProposalPending):
             following = None  # the experiment ends with the reason, or waits; this attempt's end is stored all the same
         propose_ahead(context, experiment.id)
         return Finished(status=status, next=following)

@@ -126,7 +126,11 @@ class _View:
 
 
 class ProposalPending(Exception):
-    """Another call makes the experiment's next proposal, which takes long."""
+    """Another call makes the experiment's next proposal, which takes long: it has for so many `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"another call has been making the next proposal for {seconds:.0f} s")
+        self.seconds = seconds
 
 
 class _Turn:
@@ -140,7 +144,7 @@ class _Turn:
         """Return whether it had to wait. Raises ProposalPending."""
         is_free = self._lock.acquire(blocking=False)
         if not is_free and not self._lock.acquire(timeout=self._patience()):
-            raise ProposalPending
+            raise ProposalPending(self._seconds())
         self._began_at = time.monotonic()
         return not is_free
 
@@ -149,8 +153,11 @@ class _Turn:
         self._lock.release()
 
     def _patience(self) -> float:
-        taken = max(self._last_seconds, time.monotonic() - self._began_at)
-        return max(0.0, PATIENCE_SECONDS - taken)
+        return max(0.0, PATIENCE_SECONDS - max(self._last_seconds, self._seconds()))
+
+    def _seconds(self) -> float:
+        """How long the present turn has taken; 0 if there is none."""
+        return max(0.0, time.monotonic() - self._began_at)
 
 
 @dataclass

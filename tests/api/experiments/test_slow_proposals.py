@@ -114,3 +114,17 @@ def test_a_claim_gets_a_trial_of_the_next_experiment_if_another_one_makes_the_pr
         service.post(f"/v1/experiments/{other}/trials", 201, json={"params": {"lr": 0.1}})
         assert claimed(service, "another") == other
     assert [name for one in claims if (name := one.result())] == [slow]
+
+
+def test_resources_are_kept_for_a_slow_proposal_of_a_higher_priority(
+    service: Api, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = slow_experiment(service, trainer=TORCH, priority=1)
+    other = service.create(trainer=TORCH)["name"]
+    service.post(f"/v1/experiments/{other}/trials", 201, json={"params": {"lr": 0.1}})
+    with made([partial(claimed, service, f"agent-{number}") for number in range(2)], turns) as claims:
+        wait_until(lambda: sum(one.done() for one in claims) == 1)
+        assert claimed(service, "another") is None
+        monkeypatch.setattr("service.operations.attempts.scheduling.claim.MAX_PENDING_SECONDS", 0.0)
+        assert claimed(service, "one more") == other
+    assert {one.result() for one in claims} == {slow, None}

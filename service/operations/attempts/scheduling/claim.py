@@ -1,6 +1,7 @@
 """Claims of agents, over all experiments, and of callers that run a trial of one experiment themselves."""
 
 import logging
+import math
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from service.domain.group_fit import could_fit, fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
-from service.operations.attempts.scheduling.line import Line, contenders, read_line
+from service.operations.attempts.scheduling.line import Contender, Line, contenders, read_line
 from service.operations.attempts.scheduling.next_trial import NothingToRun, ProposalFailed, assign, propose_ahead
 from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_of
+from service.runtime.caches.proposal_cache import ProposalPending
 from service.runtime.context import Context
 from service.store.agents import works_under
 from service.store.lookup import experiment_named
@@ -24,6 +26,10 @@ from trainer.wire import Assignment, Claim
 
 logger = logging.getLogger(__name__)
 
+MAX_PENDING_SECONDS = 60.0
+"""For so long, free resources are kept for the next proposal of an experiment from those of a lower priority. A sampler
+of a package may never return."""
+
 
 @dataclass(frozen=True)
 class AgentLeft:
@@ -31,7 +37,10 @@ class AgentLeft:
 
 
 def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingToRun | AgentLeft:
-    """Look once for a trial that fits the agent's free resources. The same request gets the same answer."""
+    """Look once for a trial that fits the agent's free resources. The same request gets the same answer.
+
+    While another call makes an experiment's proposal, those of the same priority may take the resources.
+    """
     claimant = Claimant(agent, id_from_caller(message.request_id), serves_all=True)
     with context.database.read() as session:
         if message.instance is not None and not works_under(session, agent, message.instance):
@@ -42,8 +51,16 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingT
         if earlier is not None:
             return earlier if isinstance(earlier, Assignment) else NothingToRun()
         line = read_line(session)
-    for experiment_id in _candidates(context, line, agent, message):
-        assignment = _assign_or_pass_over(context, experiment_id, claimant)
+    kept_for = -math.inf
+    for one in _candidates(context, line, agent, message):
+        if one.rank.priority < kept_for:
+            break
+        try:
+            assignment = _assign_or_pass_over(context, one.experiment.id, claimant)
+        except ProposalPending as pending:
+            if pending.seconds < MAX_PENDING_SECONDS:
+                kept_for = one.rank.priority
+            continue
         if assignment is not None:
             return _given(context, assignment)
     return NothingToRun()
@@ -53,6 +70,8 @@ def _assign_or_pass_over(context: Context, experiment_id: str, claimant: Claiman
     """An experiment that is locked or fails does not keep the claim from those behind it."""
     try:
         assignment = assign(context, experiment_id, claimant)
+    except ProposalPending:
+        raise
     except ProposalFailed:
         return None  # the experiment ends with the reason
     except Exception as error:
@@ -73,7 +92,7 @@ def _log_passed_over(context: Context, experiment_id: str, error: Exception) -> 
     if isinstance(error, DBAPIError) and is_locked(error):
         logger.info("experiment %s is passed over: another transaction has locked it", experiment_id)
     else:
-        logger.error("experiment %s is passed over by claims until this is mended", experiment_id, exc_info=error)
+        logger.error("experiment %s is passed over by claims until this is fixed", experiment_id, exc_info=error)
 
 
 def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:
@@ -102,6 +121,8 @@ def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment
         return earlier
     try:
         assignment = assign(context, experiment_id, claimant)
+    except ProposalPending:
+        return None
     except ProposalFailed as error:
         raise WrongState(str(error)) from error
     return None if assignment is None else _given(context, assignment)
@@ -119,7 +140,7 @@ def _bind_to_log(assignment: Assignment) -> None:
     log_context.add(experiment=assignment.experiment_id, trial=assignment.trial, attempt=assignment.attempt)
 
 
-def _candidates(context: Context, line: Line, agent: str, message: Claim) -> Iterator[str]:
+def _candidates(context: Context, line: Line, agent: str, message: Claim) -> Iterator[Contender]:
     """Yield the experiments that may start a trial which fits on the agent's nodes, the next in line first.
 
     What is kept for one that does not fit yet is not offered to those behind it.
@@ -133,7 +154,7 @@ def _candidates(context: Context, line: Line, agent: str, message: Claim) -> Ite
                 if could_fit(one.group, message.nodes):  # else nothing is kept for it on this cluster
                     reservations.pass_over(one)
             elif not reservations.blocking(agent, one):
-                yield one.experiment.id
+                yield one
 
 
 def _clusters(context: Context, line: Line, agent: str, running: list[str]) -> dict[str, Cluster]:

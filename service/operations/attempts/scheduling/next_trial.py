@@ -4,7 +4,6 @@ A proposal is computed outside of a transaction. The transaction that uses it ch
 """
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -24,7 +23,7 @@ from service.operations.experiments.experiment_end import advance_experiment, be
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalPending, ProposalTarget
+from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.sql.database import wait_little_for_locks
@@ -44,7 +43,7 @@ MAX_PROPOSALS = 20
 
 @dataclass(frozen=True)
 class NothingToRun:
-    """The experiment has no trial for this claimant now."""
+    """There is no trial for this claimant now."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +63,17 @@ class ProposalFailed(Exception):
 def assign(
     context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult | None = None
 ) -> Assignment | None:
-    """Return an assignment, or None if the experiment has nothing to run now. Raises ProposalFailed.
+    """Return an assignment, or None if the experiment has nothing to run now.
 
-    None also while another call makes a proposal that takes long: the threads are for all experiments.
+    Raises ProposalFailed, and ProposalPending while another call makes a proposal that takes long: the threads are for
+    all experiments.
 
     `outcome` is the result of `try_assign` in the transaction that has ended the claimant's last attempt, if any.
     """
     if outcome is None:
         outcome = _assign_in_own_transaction(context, experiment_id, claimant, context.proposals.newest(experiment_id))
     if isinstance(outcome, NeedsProposal):
-        with suppress(ProposalPending):
-            outcome = _assign_in_turn(context, experiment_id, claimant, outcome)
+        outcome = _assign_in_turn(context, experiment_id, claimant, outcome)
     return outcome if isinstance(outcome, Assignment) else None
 
 
