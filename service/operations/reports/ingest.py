@@ -22,6 +22,10 @@ from service.store.trials.trials import experiments_of
 from trainer.process_log.context import log_context
 from trainer.wire import Answer, Report
 
+COMBINED_LOCK_SECONDS, LOCK_SECONDS = 0.1, 1.0
+"""How long a transaction with reports waits for a lock: of several callers together, and of one experiment alone. All
+other reports wait for it. A deletion or a change of an experiment may keep its lock for some tenths of a second."""
+
 
 @dataclass(frozen=True)
 class ReportBatch:
@@ -42,11 +46,11 @@ def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
 
     Idempotent by (attempt, sequence). An answer may be LeaseLost, Unauthorized, NotFound or Invalid; such a batch
     changes nothing. If one batch makes the transaction fail, as one whose experiment is locked, the batches of each
-    experiment are stored in a transaction of their own, and if that fails, too, each batch is. None waits long for a
-    lock: holders repeat what is not stored.
+    experiment are stored in a transaction of their own, and if that fails, too, each batch is. None waits longer for a
+    lock than LOCK_SECONDS: holders repeat what is not stored.
     """
     try:
-        return _ingest(context, batches)
+        return _ingest(context, batches, COMBINED_LOCK_SECONDS if len(batches) > 1 else LOCK_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is raised in each caller
         if len(batches) == 1 or is_away(error):
             return [error] * len(batches)
@@ -69,16 +73,16 @@ def _by_experiment(context: Context, batches: Sequence[ReportBatch]) -> Iterable
 def _ingest_of_one(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | Exception]:
     """The batches of one experiment: its lock, if another transaction keeps it, is tried once."""
     try:
-        return _ingest(context, batches)
+        return _ingest(context, batches, LOCK_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is raised in each caller
         if len(batches) == 1 or is_away(error) or (isinstance(error, DBAPIError) and is_locked(error)):
             return [error] * len(batches)
     return [answer for batch in batches for answer in _ingest_of_one(context, [batch])]
 
 
-def _ingest(context: Context, batches: Sequence[ReportBatch]) -> list[Answer | Exception]:
+def _ingest(context: Context, batches: Sequence[ReportBatch], lock_seconds: float) -> list[Answer | Exception]:
     with context.database.write() as session:
-        wait_little_for_locks(session)
+        wait_little_for_locks(session, lock_seconds)
         found = lock_leased_attempts(session, [(batch.trial_id, batch.token) for batch in batches])
         open_before = {
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None
@@ -119,10 +123,7 @@ def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -
 
 
 def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> tuple[list[str], bool]:
-    """Return the checkpoints that the slot must not remove, if the report has one of its own.
-
-    And whether paused trials continue.
-    """
+    """Return the checkpoints that the slot must keep, if the report has one, and whether paused trials continue."""
     attempt, trial = leased.attempt, leased.trial
     has_released = False
     counts = attempt.deciding_sequence is None or report.sequence <= attempt.deciding_sequence

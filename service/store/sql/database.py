@@ -85,10 +85,10 @@ class Database:
         self.engine.dispose()
 
 
-def wait_little_for_locks(session: Session) -> None:
+def wait_little_for_locks(session: Session, seconds: float = 0.1) -> None:
     """In this transaction: for a caller who serves others, too. SQLite has one writer, which waits as always."""
     if session.get_bind().dialect.name == "postgresql":
-        session.execute(text("set local lock_timeout = '100ms'"))
+        session.execute(text(f"set local lock_timeout = {round(seconds * 1000)}"))
 
 
 def lift_statement_timeout(connection: Connection, silence_seconds: float | None = LONG_STATEMENT_SECONDS) -> None:
