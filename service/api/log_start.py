@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 START_HEADER = "Paceline-Log-Start"
 MAX_START_LENGTH = 4000
-"""Of the header, which is left out where it would be longer: proxies limit headers and URLs to 8 kB or more."""
+"""A longer header is left out: proxies limit headers and URLs to 8 kB or more."""
 START_PATTERN = r"^[0-9]{1,6}/([0-9]{1,6}:[0-9]{1,15}(,[0-9]{1,6}:[0-9]{1,15})*)?$"
 
 

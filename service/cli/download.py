@@ -91,7 +91,7 @@ def _locked(stem: Path, target: Path) -> Iterator[None]:
 
 
 def _locks(file: TextIO) -> bool:
-    """Goes on where no lock can be had, as in some network file systems."""
+    """Whether the lock was taken; true also where none can be had, as in some network file systems."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -36,7 +36,7 @@ class SlotStatus:
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "SlotStatus":
-        """Of a slot of any version: fields that are missing get their defaults, and unknown ones are ignored."""
+        """Read the status of a slot of any version: missing fields get their defaults, and unknown ones are ignored."""
         return cls(**{one.name: body[one.name] for one in fields(cls) if one.name in body})
 
     @property

@@ -29,7 +29,7 @@ def value_text(value: Any, digits: int | None = None) -> str:
 
 
 def float_text(value: float, digits: int) -> str:
-    """The number has so many significant digits; but all digits before the point, so that times can be read."""
+    """The number with this many significant digits; but with all digits before the point, so that times can be read."""
     rounded = f"{value:.{digits}g}"
     return f"{value:.0f}" if 10**digits <= abs(float(rounded)) < FIRST_WITH_EXPONENT else rounded
 
