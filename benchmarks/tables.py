@@ -12,7 +12,7 @@ HERE is better. The file keeps what has been run, one JSON object a line: `run` 
 
     python -m benchmarks.tables run FILE [--tables "hpobench car" ...] [--searchers "optuna gp" ...] [--seeds 10]
                                          [--first-seed 0] [--trials 60] [--workers 1]
-    python -m benchmarks.tables report FILE [--here "paceline auto"] [--workers 1]
+    python -m benchmarks.tables report FILE [--here "paceline auto"] [--trials 60] [--workers 1]
 """
 
 import argparse
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
     done = {_key(one) for one in _stored(options.file)}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for seed, name, searcher in product(seeds, options.tables, options.searchers):
-        case = {"table": name, "searcher": searcher, "seed": seed, "workers": options.workers}
+        case = {"table": name, "searcher": searcher, "seed": seed} | _setting(options)
         if _key(case) not in done:
             found = regrets(name, searcher, seed, options.trials, options.workers)
             with options.file.open("a") as file:
@@ -85,13 +85,17 @@ def _stored(file: Path) -> list[dict[str, Any]]:
 
 
 def _key(case: dict[str, Any]) -> tuple[Any, ...]:
-    return case["table"], case["searcher"], case["seed"], case["workers"]
+    return case["table"], case["searcher"], case["seed"], case["workers"], case["trials"]
+
+
+def _setting(options: argparse.Namespace) -> dict[str, int]:
+    return {"workers": options.workers, "trials": options.trials}
 
 
 def report(options: argparse.Namespace) -> None:
     found: dict[str, dict[str, dict[int, Regrets]]] = defaultdict(lambda: defaultdict(dict))
     for one in _stored(options.file):
-        if one["workers"] == options.workers:
+        if one.items() >= _setting(options).items():
             found[one["table"]][one["searcher"]][one["seed"]] = np.array(one["regrets"])
     logs: dict[tuple[str, str], list[Regrets]] = defaultdict(list)
     for name, by_searcher in found.items():

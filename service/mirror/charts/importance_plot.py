@@ -14,7 +14,10 @@ EVALUATOR: Evaluator = "ped_anova"
 
 
 def importances(data: ChartData, values: Mapping[int, float], direction: Direction) -> dict[str, float]:
-    """The importance of each parameter, the largest first; empty if there are too few trials. `values` by number judge the trials."""
+    """The importance of each parameter, the largest first; empty if there are too few trials.
+
+    `values` by number judge the trials.
+    """
     chosen = set(sampled([*values], EVALUATOR))
     measured = [Measured(one.number, one.params, values[one.number]) for one in data.trials if one.number in chosen]
     return importance_of(Space.model_validate(data.space), direction, measured, EVALUATOR).parameters

@@ -172,8 +172,8 @@ def _following(leased: LeasedAttempt, outcome: Outcome, failure: Failure | None,
 
     1. One of its reports has failed the trial.
     2. The trial has completed with all values, and early stopping has not asked it to stop.
-    3. The trial was asked to stop, and not only to pause: it ends as asked, or runs again. But if its time limit has passed and it was
-       not told yet, a failure without another attempt comes first (5).
+    3. The trial was asked to stop, and not only to pause: it ends as asked, or runs again. But if its time limit has
+       passed and it was not told yet, a failure without another attempt comes first (5).
     4. Nothing has failed: the trial pauses as asked, or its holder has stopped it.
     5. No further attempt may be made: the trial fails.
     6. The trial pauses as asked, or is queued for another attempt.
