@@ -34,11 +34,11 @@ def in_one_batch(
     def send(calls: list[tuple[Held, dict[str, Any]]]) -> list[int]:
         reporting, real = service.app.state.reporting, ingest._ingest
 
-        def wait_for_all(context: Context, first: Sequence[ReportBatch]) -> Any:
+        def wait_for_all(context: Context, first: Sequence[ReportBatch], lock_seconds: float) -> Any:
             monkeypatch.setattr(ingest, "_ingest", real)
             while reporting.pending_count < len(calls) - len(first):
                 pass
-            return real(context, first)
+            return real(context, first, lock_seconds)
 
         monkeypatch.setattr(ingest, "_ingest", wait_for_all)
         with ThreadPoolExecutor(len(calls)) as pool:
