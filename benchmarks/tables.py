@@ -7,8 +7,8 @@ for all searches with the same seed and number. The regret is the mean over all 
 value so far, less the least mean in the table, as a share of that of the table's median configuration.
 
 Printed are the medians of the regrets after each of the numbers of trials, and HERE's regret divided by that of another
-searcher with the same seed, for each family and for all: the geometric mean with its 95 % bootstrap interval. Below 1
-HERE is better. The file keeps what has been run, one JSON object a line: `run` appends what it lacks.
+searcher with the same seed, for each family and for all: the geometric mean with its 95 % bootstrap interval over the
+seeds, since the first draws of a seed are the same in all tables of a family. Below 1 HERE is better. The file keeps what has been run, one JSON object a line: `run` appends what it lacks.
 
     python -m benchmarks.tables run FILE [--tables "hpobench car" ...] [--searchers "optuna gp" ...] [--seeds 10]
                                          [--first-seed 0] [--trials 60] [--workers 1]
@@ -97,7 +97,7 @@ def report(options: argparse.Namespace) -> None:
     for one in _stored(options.file):
         if one.items() >= _setting(options).items():
             found[one["table"]][one["searcher"]][one["seed"]] = np.array(one["regrets"])
-    logs: dict[tuple[str, str], list[Regrets]] = defaultdict(list)
+    logs: dict[tuple[str, str], dict[int, list[Regrets]]] = defaultdict(lambda: defaultdict(list))
     for name, by_searcher in found.items():
         print(f"\n{name}: medians after {', '.join(map(str, SHOWN))} trials", flush=True)
         own = by_searcher[options.here]
@@ -109,11 +109,12 @@ def report(options: argparse.Namespace) -> None:
                     np.maximum(_shown(own[seed]), LEAST_REGRET) / np.maximum(_shown(there[seed]), LEAST_REGRET)
                 )
                 for family in (name.split(" ")[0], "all"):
-                    logs[family, searcher].append(ratio)
+                    logs[family, searcher][seed].append(ratio)
     print(f"\n{options.here} divided by")
-    for (family, searcher), rows in sorted(logs.items()):
-        shown = "  ".join(geometric_mean(column).ljust(20) for column in np.array(rows).T)
-        print(f"  {searcher:14} {family:12} {shown}  {len(rows)} pairs")
+    for (family, searcher), by_seed in sorted(logs.items()):
+        rows = np.array([np.mean(rows, axis=0) for rows in by_seed.values()])
+        shown = "  ".join(geometric_mean(column).ljust(20) for column in rows.T)
+        print(f"  {searcher:14} {family:12} {shown}  {len(rows)} seeds")
 
 
 def _shown(course: Regrets) -> Regrets:
