@@ -8,7 +8,8 @@ value so far, less the least mean in the table, as a share of that of the table'
 
 Printed are the medians of the regrets after each of the numbers of trials, and HERE's regret divided by that of another
 searcher with the same seed, for each family and for all: the geometric mean with its 95 % bootstrap interval over the
-seeds, since the first draws of a seed are the same in all tables of a family. Below 1 HERE is better. The file keeps what has been run, one JSON object a line: `run` appends what it lacks.
+seeds, since the first draws of a seed are the same in all tables of a family. Below 1 HERE is better. The file keeps
+what has been run, one JSON object a line: `run` appends what it lacks.
 
     python -m benchmarks.tables run FILE [--tables "hpobench car" ...] [--searchers "optuna gp" ...] [--seeds 10]
                                          [--first-seed 0] [--trials 60] [--workers 1]
