@@ -286,6 +286,22 @@ def test_a_pool_is_a_whole_number_or_an_error(hooked: Callable[..., Hooked], ans
         pool_of(hooked(pool_of=answer), 0, None)
 
 
+def test_a_trial_that_is_paused_waits_in_a_pool_that_is_a_whole_number(
+    hooked: Callable[..., Hooked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Verdict(
+        stop=True, pauses=True, rule="hooked", step=3, milestone=3, value=0.5, cutoff=None, compared_count=0, reason="-"
+    )
+    monkeypatch.setattr(Hooked, "decide", lambda *_: iter([said]))
+    report, history = MetricReport(0, "loss", "minimize", 3, 0.5), InMemoryHistory()
+    [(verdict, pool)] = verdicts_of(hooked(pool_of=np.int64(3)), report, history.of(0))
+    assert (verdict.pauses, pool, type(pool)) == (True, 3, int)
+    with pytest.raises(TypeError, match="pool must be a whole number"):
+        list(verdicts_of(hooked(pool_of=1.5), report, history.of(0)))
+    [(verdict, pool)] = verdicts_of(hooked(pool_of=3, pauses=False), report, history.of(0))
+    assert (verdict.pauses, pool) == (False, ALL)
+
+
 @pytest.mark.parametrize("answer", NOT_FINITE, ids=short)
 def test_a_value_at_the_end_is_finite_or_an_error(hooked: Callable[..., Hooked], answer: Any) -> None:
     history = InMemoryHistory()
