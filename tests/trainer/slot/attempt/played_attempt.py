@@ -61,6 +61,8 @@ class PlayedValidation:
     def __init__(self, uri: str, fn_kwargs: dict[str, Any]) -> None:
         self.uri, self.fn_kwargs = uri, fn_kwargs
         self.is_cancelled = False
+        self.reacts_to_cancel = threading.Event()
+        self.reacts_to_cancel.set()
         self._ended = threading.Event()
         self._result: tuple[dict[str, Any], Failure | None] = {}, None
 
@@ -76,6 +78,7 @@ class PlayedValidation:
 
     def cancel(self) -> None:
         self.is_cancelled = True
+        self.reacts_to_cancel.wait()
 
     def why_no_room(self) -> str | None:
         return "no node has room"

@@ -229,3 +229,23 @@ def test_a_wait_for_validations_is_over_when_none_is_pending_or_the_workers_are_
         await waiting
 
     scenario(tmp_path, run)
+
+
+def test_a_wait_for_validations_is_over_with_the_workers_while_a_validation_does_not_react_to_its_cancellation(
+    tmp_path: Path,
+) -> None:
+    async def run(one: Played) -> None:
+        await one.report_for_validation(0)
+        validation = await one.validation(0)
+        validation.reacts_to_cancel.clear()
+        try:
+            waiting = asyncio.create_task(one.attempt.validated(None))
+            await asyncio.sleep(0)  # it begins to wait
+            assert not waiting.done()
+            one.attempt.end_now(Killed())
+            async with asyncio.timeout(SECONDS):
+                assert [status for status, _ in (await waiting).values()] == ["PENDING_VALIDATION"]
+        finally:
+            validation.reacts_to_cancel.set()
+
+    scenario(tmp_path, run)
