@@ -33,14 +33,15 @@ class CheckpointCleanup:
         for directory in [*directories, *kept_names]:
             if directory in self._removed:
                 continue
-            self._removed.add(directory)
             names, remover = kept_names.get(directory), self._started_remover()
+            self._removed.add(directory)
             remover.remove_all_except(names, directory) if names else remover.remove(directory)
 
     def _started_remover(self) -> DirectoryRemover:
         if self._remover is None:
-            self._remover = DirectoryRemover()
-            self._remover.start()
+            remover = DirectoryRemover()
+            remover.start()
+            self._remover = remover
         return self._remover
 
     def _delete(self, deletions: Iterable[Mapping[str, Any]]) -> None:
