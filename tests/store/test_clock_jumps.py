@@ -9,13 +9,14 @@ from sqlalchemy import event
 from service.background.lease_expiry import LeaseExpiry
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
+from service.operations.reports.ingest import ReportBatch, ingest_reports
 from service.runtime.context import Context
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
 from tests.conftest import changed
 from tests.store.leased_trials import an_assignment, beat, trial_of
-from trainer.wire import Assignment, Decision, Finish, Outcome
+from trainer.wire import Assignment, Decision, Finish, Outcome, Report
 
 pytestmark = pytest.mark.databases("sqlite")
 
@@ -175,3 +176,27 @@ def test_a_clock_that_is_corrected_leaves_the_limits_as_they_were(context: Conte
     assert [end_of(context, held)[0] for held in (first, second)] == ["max_seconds", None]
     clocks.pass_time(601)
     assert end_of(context, second)[1] == "the experiment had run for 1800 s (limits.max_seconds is 1800)"
+
+
+def test_a_report_after_the_clock_was_set_back_counts(context: Context, clocks: Clocks) -> None:
+    held = an_assignment(context, failures={"report_timeout_seconds": 900})
+    clocks.pass_time(600)
+    clocks.set_database(-HOUR)
+    clocks.run_loop()
+    clocks.pass_time(600)
+    ingest_reports(context, [ReportBatch(held.trial, held.lease.token, [Report(sequence=0, metrics={"accuracy": 1})])])
+    clocks.pass_time(800)
+    assert trial_of(context, held).status == "running"
+    clocks.pass_time(101)
+    assert trial_of(context, held).status != "running"
+
+
+def test_what_begins_after_a_wrong_clock_was_corrected_has_its_time(context: Context, clocks: Clocks) -> None:
+    clocks.jump("forward")
+    clocks.pass_time(300)
+    clocks.set_database(-HOUR)
+    clocks.run_loop()
+    held = an_assignment(context, limits=OF_TRIALS)
+    beat(context, held, 0)
+    clocks.pass_time(601)
+    assert trial_of(context, held).stop_reason == "ran for 601 s (limits.max_trial_seconds is 600)"

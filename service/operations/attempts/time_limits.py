@@ -94,8 +94,8 @@ def _overdue(
     spec: ExperimentSpec, attempt: AttemptRow, seconds_since: SecondsSince, reachable_since: datetime | None
 ) -> Failure | OutOfTime | None:
     """Return a failure for an attempt without reports, the limit that one has passed, else None."""
-    last_report = max(filter(None, (attempt.started_at, attempt.last_report_at, reachable_since)))
-    silent = seconds_since(last_report)
+    heard_at = filter(None, (attempt.started_at, attempt.last_report_at, reachable_since))
+    silent = min(map(seconds_since, heard_at))  # not since the latest time: the clock may have been set back
     timeout = spec.failures.report_timeout_seconds
     if timeout is not None and silent >= timeout:
         message = f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"

@@ -14,6 +14,8 @@ SecondsSince: TypeAlias = Callable[[datetime], float]
 TOLERANCE_SECONDS = 10.0
 """A smaller difference between two clocks is no jump: it takes time to read one, and clocks are adjusted gradually."""
 
+MAX_JUMPS = 1000
+
 _KEY = "clock_jumps"
 
 
@@ -29,6 +31,32 @@ class Jump(NamedTuple):
         """Whether the time from `since` until `now` has the jump in it. What has a later time than now began before."""
         return since < self.before or now < since <= self.latest
 
+    def until_set_back(self, later: "Jump") -> "Jump":
+        """Return the jump as it counts after a later one, back: times come again, for what begins after both."""
+        return self._replace(before=min(self.before, max(self.latest, later.before)))
+
+
+class _Record(NamedTuple):
+    """What two clocks showed last, and the jumps until then: read and replaced together."""
+
+    last: tuple[float, datetime] | None = None
+    jumps: tuple[Jump, ...] = ()
+
+    def jump_at(self, at: float, now: datetime) -> Jump | None:
+        """The jump since the last time, if there is one."""
+        if self.last is None:
+            return None
+        last_at, last_now = self.last
+        passed = at - last_at
+        seconds = (now - last_now).total_seconds() - passed
+        if abs(seconds) <= TOLERANCE_SECONDS:
+            return None
+        return Jump(now - timedelta(seconds=passed), last_now + timedelta(seconds=passed), seconds)
+
+    def with_jump(self, jump: Jump) -> tuple[Jump, ...]:
+        known = [one.until_set_back(jump) for one in self.jumps] if jump.seconds < 0 else self.jumps
+        return (*known, jump)[-MAX_JUMPS:]
+
 
 class ClockJumps:
     """The jumps of the database's clock, compared with a clock that runs only while this machine does.
@@ -39,17 +67,15 @@ class ClockJumps:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._last: tuple[float, datetime] | None = None
-        self._jumps: tuple[Jump, ...] = ()
+        self._record = _Record()
 
     def compare(self, asked_at: float, now: datetime) -> None:
         """Note a jump since the last call. `now` is the database's time, which was read at `asked_at` or later."""
         if self.clock() - asked_at > TOLERANCE_SECONDS:
             return  # it is not known when the clock was read
-        jump = self._since_last(asked_at, now)
-        if jump is not None:
-            self._jumps = (*self._jumps, jump)
-        self._last = asked_at, now
+        record = self._record
+        jump = record.jump_at(asked_at, now)
+        self._record = _Record((asked_at, now), record.jumps if jump is None else record.with_jump(jump))
 
     def elapsed_seconds(self, since: datetime, now: datetime) -> float:
         """From `since` until `now`, without the jumps in between.
@@ -57,7 +83,8 @@ class ClockJumps:
         `now` is the database's present time. After the clock was set back, what has a time that comes again is taken
         for what began afterwards as soon as the clock has passed it: too little time is counted then, never too much.
         """
-        unseen, jumps = self._since_last(self.clock(), now), self._jumps
+        record = self._record
+        unseen, jumps = record.jump_at(self.clock(), now), record.jumps
         if unseen is not None and unseen.seconds > 0:
             jumps = (*jumps, unseen)
         jumped = sum(one.seconds for one in jumps if one.is_counted(since, now))
@@ -69,16 +96,6 @@ class ClockJumps:
     def for_sessions(self) -> dict[Any, Any]:
         """The `info` of a session for which `clock_jumps` returns this record."""
         return {_KEY: self}
-
-    def _since_last(self, at: float, now: datetime) -> Jump | None:
-        if self._last is None:
-            return None
-        last_at, last_now = self._last
-        passed = at - last_at
-        seconds = (now - last_now).total_seconds() - passed
-        if abs(seconds) <= TOLERANCE_SECONDS:
-            return None
-        return Jump(now - timedelta(seconds=passed), last_now + timedelta(seconds=passed), seconds)
 
 
 def clock_jumps(session: Session) -> ClockJumps:
