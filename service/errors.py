@@ -174,7 +174,7 @@ def no_such_experiment(name_or_id: str) -> NotFound:
 
 
 def no_such_trial(trial_id: str) -> NotFound:
-    return NotFound(f"there is no trial {trial_id!r}")
+    return NotFound(f"there is no trial {trial_id!r}", trial=trial_id)
 
 
 def not_written(what: str, error: OSError) -> ServiceError:

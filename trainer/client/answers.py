@@ -41,7 +41,8 @@ CONFLICTS: dict[str, type[CallRefused]] = {"lease-lost": LeaseLost, "agent-name-
 
 HOLDERS_CALLS = "/v1/trials/"
 LOST = frozenset({401, 404})
-"""The status codes with which the service refuses a holder whose trial is deleted, or whose token is no lease of it."""
+"""The status codes with which the service refuses a holder whose trial is deleted, or whose token is no lease of it. It
+names the `trial` then, which it does not for a wrong path."""
 
 Fields = Mapping[str, type | UnionType]
 
@@ -120,11 +121,11 @@ def error_of(answer: requests.Response) -> Exception:
         return away(f"{answer.url} answers {status}: {detail}")
     if status >= requests.codes.server_error:
         return ServiceFailed(status, kind, detail)
-    return _refusal(answer, kind)(status, kind, detail, problem)
+    return _refusal(answer, kind, problem)(status, kind, detail, problem)
 
 
-def _refusal(answer: requests.Response, kind: str) -> type[CallRefused]:
-    if answer.status_code in LOST and HOLDERS_CALLS in answer.url:
+def _refusal(answer: requests.Response, kind: str, problem: Mapping[str, Any]) -> type[CallRefused]:
+    if answer.status_code in LOST and HOLDERS_CALLS in answer.url and "trial" in problem:
         return LeaseLost
     return CONFLICTS.get(kind, CallRefused) if answer.status_code == requests.codes.conflict else CallRefused
 

@@ -178,4 +178,4 @@ def _refusal(session: Session, trial_id: str, token: str | None) -> ServiceError
     revoked = attempt_by_revoked_token(session, token)
     if revoked is not None and revoked.trial_id == trial_id:
         return _lease_revoked(revoked)
-    return Unauthorized(f"this is not the lease token of trial {trial_id}")
+    return Unauthorized(f"this is not the lease token of trial {trial_id}", trial=trial_id)

@@ -109,19 +109,24 @@ def test_a_lost_lease_answers_a_waiting_heartbeat_and_is_reported_once(service: 
 @pytest.mark.parametrize(("status", "kind"), [(404, "not-found"), (401, "unauthorized")])
 def test_the_lease_of_a_deleted_trial_is_lost(service: FakeService, status: int, kind: str) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
-    problem = {"type": f"{PROBLEM_TYPES}{kind}", "title": "No", "status": status, "detail": "there is no such trial"}
+    problem = {"type": f"{PROBLEM_TYPES}{kind}", "title": "No", "status": status, "detail": "no such trial"}
     with beating(service, trial, lease_seconds=0.3) as said:
-        service.failing = status, json.dumps(problem).encode()
+        service.failing = status, json.dumps(problem | {"trial": trial}).encode()
         assert said.get(timeout=PATIENCE_SECONDS) == "lost"
         service.failing = None
     assert said.empty()
 
 
-@pytest.mark.parametrize("status", [401, 404])
-def test_a_page_of_another_program_loses_no_lease(service: FakeService, status: int) -> None:
+OF_A_WRONG_PATH = b'{"type": "urn:paceline:error:not-found", "title": "No", "status": 404, "detail": "no such path"}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(401, b"<html>no</html>"), (404, b"<html>no</html>"), (404, OF_A_WRONG_PATH)]
+)
+def test_an_answer_that_names_no_trial_loses_no_lease(service: FakeService, status: int, body: bytes) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
     with beating(service, trial, lease_seconds=0.3) as said:
-        service.failing = status, b"<html>nothing is here</html>"
+        service.failing = status, body
         made = len(service.request_ids)
         wait_until(lambda: len(service.request_ids) > made + 1)
         service.failing = None
