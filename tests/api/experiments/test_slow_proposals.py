@@ -78,9 +78,9 @@ def held_of(service: Api, name: str, count: int) -> list[Held]:
     return [one for one in held if one]
 
 
-def claimed(service: Api, agent: str) -> str | None:
+def claimed(service: Api, agent: str, cpus: float = 1.0) -> str | None:
     """The experiment whose trial the agent gets."""
-    node = {"total": {"CPU": 8.0}, "free": {"CPU": 8.0}}
+    node = {"total": {"CPU": cpus}, "free": {"CPU": cpus}}
     answer = service.http.post(f"/v1/agents/{agent}/claim", json={"request_id": agent, "nodes": [node]})
     return answer.json()["experiment"] if answer.content else None
 
@@ -121,10 +121,11 @@ def test_resources_are_kept_for_a_slow_proposal_of_a_higher_priority(
 ) -> None:
     slow = slow_experiment(service, trainer=TORCH, priority=1)
     other = service.create(trainer=TORCH)["name"]
-    service.post(f"/v1/experiments/{other}/trials", 201, json={"params": {"lr": 0.1}})
+    service.post(f"/v1/experiments/{other}/trials", 201, json=[{"params": {"lr": 0.1}}] * 2)
     with made([partial(claimed, service, f"agent-{number}") for number in range(2)], turns) as claims:
         wait_until(lambda: sum(one.done() for one in claims) == 1)
         assert claimed(service, "another") is None
+        assert claimed(service, "a larger one", cpus=2) == other
         monkeypatch.setattr("service.operations.attempts.scheduling.claim.MAX_PENDING_SECONDS", 0.0)
         assert claimed(service, "one more") == other
     assert {one.result() for one in claims} == {slow, None}

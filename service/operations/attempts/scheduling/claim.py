@@ -1,7 +1,6 @@
 """Claims of agents, over all experiments, and of callers that run a trial of one experiment themselves."""
 
 import logging
-import math
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from service.domain.attempt_holders import ASK_HOLDER
 from service.domain.group_fit import could_fit, fits_now
+from service.domain.reservation import fits_beside
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
@@ -22,13 +22,13 @@ from service.store.agents import works_under
 from service.store.lookup import experiment_named
 from service.store.sql.database import is_away, is_locked
 from trainer.process_log.context import log_context
-from trainer.wire import Assignment, Claim
+from trainer.wire import Assignment, Claim, Reservation, reserve
 
 logger = logging.getLogger(__name__)
 
 MAX_PENDING_SECONDS = 60.0
-"""For so long, free resources are kept for the next proposal of an experiment from those of a lower priority. A sampler
-of a package may never return."""
+"""For so long, what the next trial of an experiment needs is kept from those of a lower priority while its proposal is
+made. A sampler of a package may never return."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class AgentLeft:
 def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingToRun | AgentLeft:
     """Look once for a trial that fits the agent's free resources. The same request gets the same answer.
 
-    While another call makes an experiment's proposal, those of the same priority may take the resources.
+    While another call makes an experiment's proposal, those of a lower priority get only what is free beside its trial.
     """
     claimant = Claimant(agent, id_from_caller(message.request_id), serves_all=True)
     with context.database.read() as session:
@@ -51,15 +51,17 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingT
         if earlier is not None:
             return earlier if isinstance(earlier, Assignment) else NothingToRun()
         line = read_line(session)
-    kept_for = -math.inf
+    kept: list[tuple[int, Reservation]] = []
     for one in _candidates(context, line, agent, message):
-        if one.rank.priority < kept_for:
-            break
+        ahead = [reservation for priority, reservation in kept if priority > one.rank.priority]
+        if not all(fits_beside(one.group, message.nodes, reservation) for reservation in ahead):
+            continue
         try:
             assignment = _assign_or_pass_over(context, one.experiment.id, claimant)
         except ProposalPending as pending:
-            if pending.seconds < MAX_PENDING_SECONDS:
-                kept_for = one.rank.priority
+            reservation = reserve(one.group, message.nodes)
+            if pending.seconds < MAX_PENDING_SECONDS and reservation is not None:
+                kept.append((one.rank.priority, reservation))
             continue
         if assignment is not None:
             return _given(context, assignment)
