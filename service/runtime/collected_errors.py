@@ -50,7 +50,7 @@ def skip_locked(
     """`change` for a pass that is repeated: it leaves out all items of a lock that another transaction keeps.
 
     `lock_of` names the lock that the item needs, such as an experiment's id; those found locked are added to `locked`.
-    So a pass waits once for each lock.
+    So a pass waits once for each lock. What was changed before the lock was met is announced.
     """
 
     def change_unless_locked(context: Context, item: Item) -> int:
@@ -63,6 +63,7 @@ def skip_locked(
             if not is_locked(error):
                 raise
             locked.add(name)
+            context.notify_all()
             logger.info("%s is locked by another transaction; the next pass tries it again", name)
             return 0
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from service.background.lease_expiry import LeaseExpiry
@@ -21,7 +22,7 @@ from service.store.experiments import lock_experiment
 from service.store.sql import database
 from tests.conftest import a_spec
 from tests.store.leased_trials import LEASE_SECONDS, an_assignment, let_pass, trial_of
-from trainer.wire import Answer, Assignment, Decision, Report
+from trainer.wire import Answer, Assignment, Decision, Heartbeat, Report, SystemSample
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +91,10 @@ def test_a_heartbeat_extends_the_lease_although_its_experiment_is_locked(
     let_pass(context, 0.9 * LEASE_SECONDS)
     with locked(context, kept.experiment_id):
         assert take_heartbeat(context, kept.trial, kept.lease.token).decision is Decision.CONTINUE
+    let_pass(context, 0.9 * LEASE_SECONDS)
+    sample = SystemSample(sequence=0, age_seconds=0, metrics={"cpu_utilization_percentage": 1})
+    with locked(context, kept.experiment_id), pytest.raises(DBAPIError):  # else its holder would not send it again
+        take_heartbeat(context, kept.trial, kept.lease.token, Heartbeat(system_metrics=[sample]))
     let_pass(context, 0.9 * LEASE_SECONDS)
     assert expire_leases(context) == 0
 

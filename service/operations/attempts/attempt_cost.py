@@ -55,7 +55,7 @@ def _cost(attempt: AttemptRow, scaling: Scaling, elapsed: float) -> Cost:
 def _times(attempt: AttemptRow, elapsed: float, holding: float) -> AttemptTimes:
     began_at, queued_at, started_at = function_began_at(attempt), attempt.queued_at, attempt.started_at
     return AttemptTimes(
-        waiting=None if queued_at is None else (started_at - queued_at).total_seconds(),
+        waiting=None if queued_at is None else max(0.0, (started_at - queued_at).total_seconds()),
         elapsed=elapsed,
         holding=holding,
         starting=None if began_at is None else (began_at - started_at).total_seconds(),

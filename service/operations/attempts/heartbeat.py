@@ -18,18 +18,23 @@ from trainer.wire import Answer, Heartbeat
 def take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat | None = None) -> Answer:
     """Extend the lease, and note what the holder says. Raises LeaseLost, Unauthorized, NotFound.
 
-    It waits little for a lock, since the heartbeats of other experiments need its thread.
+    It waits little for a lock, since the heartbeats of other experiments need its thread. While another transaction
+    keeps it, the lease is extended all the same. Samples are refused then, so that the holder sends them again.
     """
+    message = message or Heartbeat()
     try:
-        return _take_heartbeat(context, trial_id, token, message or Heartbeat())
+        return _take_heartbeat(context, trial_id, token, message)
     except DBAPIError as error:
         if not is_locked(error):
             raise
-    return _keep_lease(context, trial_id, token)
+        answer = _keep_lease(context, trial_id, token)
+        if message.system_metrics:
+            raise
+        return answer
 
 
 def _keep_lease(context: Context, trial_id: str, token: str | None) -> Answer:
-    """Extend the lease while another transaction keeps the experiment's lock. The next heartbeat says the rest again.
+    """Extend the lease while another transaction keeps the experiment's lock. The next heartbeat says times again.
 
     One statement, so an attempt that ends concurrently keeps its end.
     """

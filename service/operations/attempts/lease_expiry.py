@@ -20,7 +20,7 @@ from service.runtime.context import Context
 from service.store.agents import expired_names
 from service.store.attempts import experiments_with_expired_leases, expired_attempts
 from service.store.service_processes import is_another_there
-from service.store.sql.database import database_now, wait_little_for_locks
+from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, database_now, wait_little_for_locks
 from service.store.tables import AgentRow, AttemptRow
 
 
@@ -98,12 +98,13 @@ def _expire_lease(
     context: Context, expired: AttemptRow, reachability: Reachability, was_locked: Collection[str]
 ) -> bool:
     with context.database.write() as session:
-        wait_little_for_locks(session)
+        has_passed_over = expired.experiment_id in was_locked
+        wait_little_for_locks(session, LOCK_SECONDS if has_passed_over else BRIEF_LOCK_SECONDS)
         leased = lock_attempt(session, session.get_one(AttemptRow, expired.id))
         expires_at = leased.attempt.lease_expires_at
         if leased.attempt.ended_at is not None or expires_at is None or expires_at >= leased.now:
             return False
-        if leased.experiment.id in was_locked:  # at the last pass, so its holder's calls may have been refused
+        if has_passed_over:  # at the last pass, so its holder's calls may have been refused
             leased.extend_lease(context.settings.lease_seconds)
             return False
         if not reachability.still() or last_call_possible(context, leased) < expires_at:

@@ -16,15 +16,11 @@ from service.operations.early_stopping.paused_trials import release
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
-from service.store.sql.database import is_away, is_locked, wait_little_for_locks
+from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, is_away, is_locked, wait_little_for_locks
 from service.store.sql.write_session import change_later
 from service.store.trials.trials import experiments_of
 from trainer.process_log.context import log_context
 from trainer.wire import Answer, Report
-
-COMBINED_LOCK_SECONDS, LOCK_SECONDS = 0.1, 1.0
-"""How long a transaction with reports waits for a lock: of several callers together, and of one experiment alone. All
-other reports wait for it. A deletion or a change of an experiment may keep its lock for some tenths of a second."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     lock than LOCK_SECONDS: holders repeat what is not stored.
     """
     try:
-        return _ingest(context, batches, COMBINED_LOCK_SECONDS if len(batches) > 1 else LOCK_SECONDS)
+        return _ingest(context, batches, BRIEF_LOCK_SECONDS if len(batches) > 1 else LOCK_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is raised in each caller
         if len(batches) == 1 or is_away(error):
             return [error] * len(batches)

@@ -32,6 +32,10 @@ CONNECTIONS = 32
 
 POOL = {"pool_size": 10, "max_overflow": CONNECTIONS - 10, "pool_timeout": 10}
 
+BRIEF_LOCK_SECONDS, LOCK_SECONDS = 0.1, 1.0
+"""How long those wait for a lock who serve others, too: at first, and if they have nothing else to do or lose much. A
+deletion or a change of an experiment may keep its lock for some tenths of a second."""
+
 TIMEOUTS = {"statement_timeout": "20s", "lock_timeout": "10s", "idle_in_transaction_session_timeout": "30s"}
 """PostgreSQL's timeouts: a service process that hangs must not block the others with its locks."""
 
@@ -85,7 +89,7 @@ class Database:
         self.engine.dispose()
 
 
-def wait_little_for_locks(session: Session, seconds: float = 0.1) -> None:
+def wait_little_for_locks(session: Session, seconds: float = BRIEF_LOCK_SECONDS) -> None:
     """In this transaction: for a caller who serves others, too. SQLite has one writer, which waits as always."""
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text(f"set local lock_timeout = {round(seconds * 1000)}"))

@@ -26,7 +26,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
-from service.store.sql.database import wait_little_for_locks
+from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, wait_little_for_locks
 from service.store.sql.process_caches import cache_generation
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import resume_point
@@ -169,7 +169,7 @@ def _assign_in_own_transaction(
     try:
         with context.database.write() as session:
             if claimant.serves_all:
-                wait_little_for_locks(session)
+                wait_little_for_locks(session, LOCK_SECONDS if isinstance(offered, Proposal) else BRIEF_LOCK_SECONDS)
             locked = try_to_lock(session, experiment_id)
             if locked is None:
                 return NothingToRun()
