@@ -305,7 +305,7 @@ class Agent:
             secrets = self._secret_sources.resolve(assignment)
         except SecretNotAvailable as problem:
             logger.warning("trial %s cannot start: %s", assignment["trial"], problem)
-            self._pending_calls.submit(self._pending(assignment).refuse, CANNOT_START, str(problem))
+            self._calls.submit(self._pending(assignment).refuse, CANNOT_START, str(problem))
         else:
             self._pool.run(assignment, secrets)
 
