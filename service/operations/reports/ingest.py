@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy.exc import DBAPIError
-
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
@@ -71,7 +69,7 @@ def _ingest_of_one(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     try:
         return _ingest(context, batches, LOCK_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is raised in each caller
-        if len(batches) == 1 or is_away(error) or (isinstance(error, DBAPIError) and is_locked(error)):
+        if len(batches) == 1 or is_away(error) or is_locked(error):
             return [error] * len(batches)
     return [answer for batch in batches for answer in _ingest_of_one(context, [batch])]
 

@@ -145,9 +145,9 @@ def is_full(error: DBAPIError) -> bool:
     return not codes.isdisjoint({"53100", "SQLITE_FULL"})
 
 
-def is_locked(error: DBAPIError) -> bool:
+def is_locked(error: BaseException) -> bool:
     """Whether PostgreSQL refused a lock on rows that another transaction holds: a timeout, or a deadlock."""
-    return getattr(error.orig, "sqlstate", None) in {"55P03", "40P01"}
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in {"55P03", "40P01"}
 
 
 def is_busy(error: DBAPIError) -> bool:

@@ -91,7 +91,7 @@ def _log_passed_over(context: Context, experiment_id: str, error: Exception) -> 
     if context.passed_over.get(experiment_id) is type(cause):
         return
     context.passed_over[experiment_id] = type(cause)
-    if isinstance(error, DBAPIError) and is_locked(error):
+    if is_locked(error):
         logger.info("experiment %s is passed over: another transaction has locked it", experiment_id)
     else:
         logger.error("experiment %s is passed over by claims until this is fixed", experiment_id, exc_info=error)
