@@ -36,7 +36,11 @@ def expired_names(session: Session, now: datetime) -> Sequence[str]:
 def works_under(session: Session, name: str, instance: Instance) -> bool:
     """Whether this process has the agent's name now: it has neither released nor lost it."""
     row = session.get(AgentRow, name)
-    return row is not None and row.instance == instance.model_dump(mode="json")
+    return row is not None and is_held_by(row, instance)
+
+
+def is_held_by(agent: AgentRow, instance: Instance) -> bool:
+    return agent.instance == instance.model_dump(mode="json")
 
 
 def storage_error_of(session: Session, agent: str) -> str | None:

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from service.errors import AgentNameTaken
 from service.runtime.context import Context
+from service.store.agents import is_held_by
 from service.store.json_of_other_versions import stored
 from service.store.sql.database import database_now
 from service.store.sql.get_or_create import get_or_create
@@ -29,7 +30,7 @@ def release_name(context: Context, name: str, instance: Instance) -> None:
     """Free the name of an agent that has ended, unless another process has taken the name since."""
     with context.database.write() as session:
         row = session.get(AgentRow, name, with_for_update=True)
-        if row is not None and row.instance == instance.model_dump(mode="json"):
+        if row is not None and is_held_by(row, instance):
             row.instance = row.name_expires_at = None
     context.capacity_freed.notify()
 
