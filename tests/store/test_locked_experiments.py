@@ -32,6 +32,13 @@ def _short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(database.TIMEOUTS, "lock_timeout", "1s")
 
 
+@pytest.fixture
+def _endless_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that waits for a lock as usual fails by another timeout, which is no refused lock."""
+    for timeout, value in {"lock_timeout": "0", "statement_timeout": "3s"}.items():
+        monkeypatch.setitem(database.TIMEOUTS, timeout, value)
+
+
 def held_trial(context: Context) -> Assignment:
     assignment = ask(context, store_experiment(context, parse_spec(a_spec())).name, None)
     assert assignment
@@ -58,12 +65,11 @@ def test_reports_of_other_experiments_are_stored_beside_those_of_a_locked_one(co
     assert all(isinstance(answer, Answer) for answer in ingest_reports(context, batches))
 
 
+@pytest.mark.usefixtures("_endless_lock_timeout")
 @pytest.mark.databases("postgresql")
 def test_reports_wait_little_and_once_for_a_locked_experiment(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for timeout, value in {"lock_timeout": "0", "statement_timeout": "3s"}.items():
-        monkeypatch.setitem(database.TIMEOUTS, timeout, value)
     tries: list[list[str]] = []
 
     def lock(session: Session, wanted: Sequence[tuple[str, str | None]]) -> list[LeasedAttempt | ServiceError]:
@@ -81,12 +87,9 @@ def test_reports_wait_little_and_once_for_a_locked_experiment(
     assert tries == [[one.trial for one in held], [kept.trial] * 3, [free.trial]]
 
 
+@pytest.mark.usefixtures("_endless_lock_timeout")
 @pytest.mark.databases("postgresql")
-def test_a_heartbeat_extends_the_lease_although_its_experiment_is_locked(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for timeout, value in {"lock_timeout": "0", "statement_timeout": "3s"}.items():
-        monkeypatch.setitem(database.TIMEOUTS, timeout, value)
+def test_a_heartbeat_extends_the_lease_although_its_experiment_is_locked(context: Context) -> None:
     kept = held_trial(context)
     let_pass(context, 0.9 * LEASE_SECONDS)
     with locked(context, kept.experiment_id):

@@ -9,7 +9,6 @@ from service.app import application
 from service.background.checkpoint_retention import CheckpointRetention
 from service.operations.checkpoints import retention_plan
 from service.settings import Settings
-from service.store.checkpoints.checkpoints import experiments_with_retention
 from service.store.checkpoints.missing_checkpoints import MISSES
 from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held, running
@@ -335,58 +334,6 @@ def test_the_rule_can_be_set_when_the_experiment_has_ended(service: Api) -> None
     retain(service)
     assert deletions(service).keys() == {folder(worse)}
     assert best.shown()["checkpoint"] is not None
-
-
-def test_an_unpinned_checkpoint_of_an_ended_trial_is_removed_if_there_are_newer_ones(service: Api) -> None:
-    an_experiment(service, None)
-    held = start(service)
-    first = save(held, 0.1)
-    service.call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
-    second = save(held, 0.2)
-    held.finish()
-    shown = service.call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
-    assert "newer ones" in shown["removed_why"]
-    assert set(deletions(service)) == {first}
-    assert held.shown()["checkpoint"]["uri"] == second
-
-
-def test_a_checkpoint_that_is_unpinned_right_after_its_trials_end_is_removed_later(
-    service: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(hours=1))
-    an_experiment(service, None)
-    held = start(service)
-    first = save(held, 0.1)
-    service.call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
-    save(held, 0.2)
-    held.finish()
-    assert service.call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)["removed_at"] is None
-    loop = CheckpointRetention(service.app.state.context)
-    loop.run_once()
-    assert not deletions(service)
-    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(0))
-    loop.run_once()
-    assert set(deletions(service)) == {first}
-    loop.run_once()
-    with service.app.state.context.database.read() as session:
-        assert experiments_with_retention(session) == []
-
-
-def test_a_checkpoint_that_is_unpinned_before_a_restart_is_removed_after_it(
-    service: Api, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(hours=1))
-    an_experiment(service, None)
-    held = start(service)
-    first = save(held, 0.1)
-    service.call("PUT", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
-    save(held, 0.2)
-    held.finish()
-    service.call("DELETE", f"/v1/trials/{held.trial}/checkpoints/1/pin", 200)
-    monkeypatch.setattr(retention_plan, "SETTLED_AFTER", timedelta(0))
-    with running(settings) as restarted:
-        retain(restarted)
-        assert set(deletions(restarted)) == {first}
 
 
 def test_a_trial_that_has_only_just_ended_keeps_its_checkpoints_for_a_moment(
