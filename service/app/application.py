@@ -46,8 +46,10 @@ from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
 from service.background.file_cleanup import FileCleanup
 from service.background.lease_expiry import LeaseExpiry
+from service.background.lease_extension import LeaseExtension
 from service.background.loop import Loop, Work
 from service.background.mirroring import Mirroring
+from service.background.time_limits import TimeLimits
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
 from service.mirror.requested_pause import RequestedPause
@@ -175,8 +177,10 @@ def _add_routes(app: FastAPI) -> None:
 
 
 def _loops(context: Context) -> list[Loop]:
+    extension = LeaseExtension(context)
+    needed: list[Work] = [extension, LeaseExpiry(context, extension), TimeLimits(context, extension)]
     # Tokens also count where none is needed: they admit calls under another host name.
-    loops = [Loop(LeaseExpiry(context)), Loop(TokenUpkeep(context), needed=False)]
+    loops = [*map(Loop, needed), Loop(TokenUpkeep(context), needed=False)]
     if not context.database.is_sqlite:
         loops.append(Loop(ChangePolling(context)))
     if context.settings.mlflow_uri:

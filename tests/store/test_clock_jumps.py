@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import event
 
-from service.background.lease_expiry import LeaseExpiry
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.reports.ingest import ReportBatch, ingest_reports
@@ -15,6 +14,7 @@ from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
 from tests.conftest import changed
+from tests.store.lease_loops import LeaseLoops
 from tests.store.leased_trials import an_assignment, beat, trial_of
 from trainer.wire import Assignment, Decision, Finish, Outcome, Report
 
@@ -36,7 +36,7 @@ class Clocks:
             lambda connection, _: connection.create_function("strftime", 2, self._sql),
         )
         context.database.clock_jumps.clock = lambda: self.running
-        self._loop = LeaseExpiry(context, clock=lambda: self.since_boot)
+        self._loop = LeaseLoops(context, clock=lambda: self.since_boot)
         self._loop.run_once()
 
     def pass_time(self, seconds: float) -> None:

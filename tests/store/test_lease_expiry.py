@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
-from service.background.lease_expiry import LeaseExpiry
 from service.background.loop import PartlyFailed
 from service.domain.retry_policy import MAX_LOSSES
 from service.errors import AgentNameTaken, LeaseLost
@@ -31,6 +30,7 @@ from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
+from tests.store.lease_loops import LeaseLoops, Seconds, clock_ahead
 from tests.store.leased_trials import LEASE_SECONDS, OVER_A_LEASE, an_assignment, let_pass, trial_of
 from trainer.wire import (
     Assignment,
@@ -154,7 +154,7 @@ def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> No
     """The service had no database or was suspended for longer than a lease and than `report_timeout_seconds`."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
     seconds = [0.0]
-    loop = LeaseExpiry(context, clock=lambda: seconds[0])
+    loop = LeaseLoops(context, clock=lambda: seconds[0])
     loop.run_once()
     let_pass(context, 1000)
     seconds[0] += 1000
@@ -170,12 +170,13 @@ def test_a_service_that_was_unreachable_expires_no_lease(context: Context) -> No
 def test_a_delayed_pass_expires_no_lease(context: Context) -> None:
     """While the pass waited for the database, so did the holders' calls."""
     held = an_assignment(context, failures={"report_timeout_seconds": 60})
-    seconds = iter([0.0, 1.0, 1.0])
-    loop = LeaseExpiry(context, clock=lambda: next(seconds, 1000.0))
-    loop.run_once()
+    clock = Seconds()
+    loops = LeaseLoops(context, clock)
+    loops.run_once()
     let_pass(context, 1000)
-    assert loop.run_once() == 0
-    assert loop.run_once() == 0
+    clock.now += 1000
+    assert loops.expiry.run_once() + loops.limits.run_once() == 0
+    assert loops.run_once() == 0
     take_heartbeat(context, held.trial, held.lease.token)
     assert trial_of(context, held).status == "running"
 
@@ -183,7 +184,7 @@ def test_a_delayed_pass_expires_no_lease(context: Context) -> None:
 def test_an_agents_name_is_free_after_a_lease_of_silence_while_the_service_was_reachable(context: Context) -> None:
     """After an outage, a second agent's claim may be the first call of all."""
     seconds = [0.0]
-    loop = LeaseExpiry(context, clock=lambda: seconds[0])
+    loop = LeaseLoops(context, clock=lambda: seconds[0])
     loop.run_once()
     first, second = (Claim(request_id="r", nodes=[], instance=Instance(place="p", pid=n, started=1)) for n in (1, 2))
     register_agent(context, "one", first)
@@ -216,11 +217,11 @@ def test_the_lease_of_an_ended_attempt_is_not_extended(context: Context) -> None
 def test_no_lease_runs_out_because_the_clock_of_the_database_is_set_forward(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, loop = an_assignment(context), LeaseExpiry(context, clock=lambda: 0.0)
+    held, loop = an_assignment(context), LeaseLoops(context, clock=lambda: 0.0)
     loop.run_once()
     let_pass(context, OVER_A_LEASE)
     ahead = timedelta(seconds=OVER_A_LEASE)
-    monkeypatch.setattr("service.background.lease_expiry.database_now", lambda session: database_now(session) + ahead)
+    monkeypatch.setattr("service.background.lease_extension.database_now", clock_ahead(ahead))
     assert loop.run_once() == 0
     assert trial_of(context, held).status == "running"
     let_pass(context, OVER_A_LEASE)
@@ -230,12 +231,12 @@ def test_no_lease_runs_out_because_the_clock_of_the_database_is_set_forward(
 def test_leases_and_names_run_out_after_the_clock_of_the_database_is_set_back(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, loop = an_assignment(context), LeaseExpiry(context, clock=lambda: 0.0)
+    held, loop = an_assignment(context), LeaseLoops(context, clock=lambda: 0.0)
     first, second = (Claim(request_id="r", nodes=[], instance=Instance(place="p", pid=n, started=1)) for n in (1, 2))
     register_agent(context, "one", first)
     hour = timedelta(hours=1)
     with monkeypatch.context() as ahead:
-        ahead.setattr("service.background.lease_expiry.database_now", lambda session: database_now(session) + hour)
+        ahead.setattr("service.background.lease_extension.database_now", clock_ahead(hour))
         loop.run_once()
     let_pass(context, -hour.total_seconds())
     assert loop.run_once() == 0
@@ -248,13 +249,13 @@ def test_leases_and_names_run_out_after_the_clock_of_the_database_is_set_back(
 
 
 def test_leases_are_extended_after_a_first_try_has_failed(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, loop = an_assignment(context), LeaseExpiry(context)
+    held, loop = an_assignment(context), LeaseLoops(context)
     loop.run_once()
     let_pass(context, OVER_A_LEASE)
     ahead = timedelta(seconds=OVER_A_LEASE)
-    monkeypatch.setattr("service.background.lease_expiry.database_now", lambda session: database_now(session) + ahead)
+    monkeypatch.setattr("service.background.lease_extension.database_now", clock_ahead(ahead))
     with monkeypatch.context() as failing:
-        failing.setattr("service.background.lease_expiry.extend_all_leases", lambda _: 1 / 0)
+        failing.setattr("service.background.lease_extension.extend_all_leases", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             loop.run_once()
     assert loop.run_once() == 0
@@ -264,13 +265,13 @@ def test_leases_are_extended_after_a_first_try_has_failed(context: Context, monk
 def test_leases_run_out_although_another_piece_of_the_loop_fails(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, loop = an_assignment(context), LeaseExpiry(context)
+    held, loop = an_assignment(context), LeaseLoops(context)
     loop.run_once()
 
     def fail(*_: object) -> int:
         raise ValueError("no")
 
-    monkeypatch.setattr("service.background.lease_expiry.enforce_time_limits", fail)
+    monkeypatch.setattr("service.background.time_limits.enforce_time_limits", fail)
     for seconds in (OVER_A_LEASE / 2, OVER_A_LEASE / 2):
         let_pass(context, seconds)
         with pytest.raises(ExceptionGroup):
@@ -282,7 +283,7 @@ def test_leases_run_out_although_the_statements_for_another_experiment_fail(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost, over_time = an_assignment(context), an_assignment(context, limits={"max_trials": 3, "max_seconds": 60})
-    loop = LeaseExpiry(context, clock=lambda: 0.0)
+    loop = LeaseLoops(context, clock=lambda: 0.0)
     loop.run_once()
 
     def fail(locked: LockedExperiment, _: object) -> None:

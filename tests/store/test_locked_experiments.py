@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from service.background.lease_expiry import LeaseExpiry
 from service.domain.statuses import StopCause
 from service.errors import ServiceError
 from service.operations.attempts.heartbeat import take_heartbeat
@@ -21,6 +20,7 @@ from service.specification.parser import parse_spec
 from service.store.experiments import lock_experiment
 from service.store.sql import database
 from tests.conftest import a_spec
+from tests.store.lease_loops import LeaseLoops
 from tests.store.leased_trials import LEASE_SECONDS, an_assignment, let_pass, trial_of
 from trainer.wire import Answer, Assignment, Decision, Heartbeat, Report, SystemSample
 
@@ -106,7 +106,7 @@ def test_a_heartbeat_extends_the_lease_although_its_experiment_is_locked(context
 def test_leases_of_other_experiments_run_out_while_a_locked_one_is_over_its_time_limit(context: Context) -> None:
     over_time = an_assignment(context, limits={"max_trials": 3, "max_seconds": 60})
     lost = an_assignment(context)
-    loop = LeaseExpiry(context, clock=lambda: 0.0)
+    loop = LeaseLoops(context, clock=lambda: 0.0)
     loop.run_once()
     for _ in range(2):
         let_pass(context, 0.6 * LEASE_SECONDS)

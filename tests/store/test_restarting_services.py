@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from service.background.lease_expiry import LeaseExpiry
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.runtime.context import Context
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ServiceRow
 from tests.conftest import changed
+from tests.store.lease_loops import LeaseLoops
 from tests.store.leased_trials import LEASE_SECONDS, OVER_A_LEASE, an_assignment, let_pass, trial_of
 from trainer.wire import Heartbeat
 
@@ -25,13 +25,13 @@ class TwoServices:
         database = Database(settings.database_url)
         named = changed(settings, lease_seconds=LEASE_SECONDS, advertised_url="http://restarting:8000")
         self.restarting = Context(named, database)
-        self.running, self._loop = context, LeaseExpiry(context, clock=lambda: 0.0)
+        self.running, self._loop = context, LeaseLoops(context, clock=lambda: 0.0)
         self._loop.run_once()
 
     def restart(self, count: int) -> None:
         for _ in range(count):
             let_pass(self.running, LEASE_SECONDS / 2)
-            LeaseExpiry(self.restarting).run_once()
+            LeaseLoops(self.restarting).run_once()
             self._loop.run_once()
 
     def let_running_one_disappear(self) -> None:
@@ -72,5 +72,5 @@ def test_a_restarted_service_extends_all_leases_if_the_others_are_away(
     take_heartbeat(context, held.trial, held.lease.token, Heartbeat(has_alternatives=True))
     let_pass(context, OVER_A_LEASE)
     two_services.let_running_one_disappear()
-    LeaseExpiry(two_services.restarting).run_once()
+    LeaseLoops(two_services.restarting).run_once()
     assert trial_of(context, held).status == "running"

@@ -107,7 +107,7 @@ def _expire_lease(
         if has_passed_over:  # at the last pass, so its holder's calls may have been refused
             leased.extend_lease(context.settings.lease_seconds)
             return False
-        if not reachability.still() or last_call_possible(context, leased) < expires_at:
+        if not reachability.still(leased.now) or last_call_possible(context, leased) < expires_at:
             return False
         silence = context.settings.lease_seconds + (leased.now - expires_at).total_seconds()
         message = f"no heartbeat from {describe_holder(leased.attempt.holder)} for {silence:.0f} s"
@@ -119,9 +119,10 @@ def _expire_agent_name(context: Context, name: str, reachability: Reachability) 
     with context.database.write() as session:
         wait_little_for_locks(session)
         row = session.get(AgentRow, name, with_for_update=True)
-        if row is None or row.name_expires_at is None or row.name_expires_at >= database_now(session):
+        now = database_now(session)
+        if row is None or row.name_expires_at is None or row.name_expires_at >= now:
             return False
-        if not reachability.still():
+        if not reachability.still(now):
             return False
         row.instance = row.name_expires_at = None
         return True

@@ -4,27 +4,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from sqlalchemy import false, update
 from sqlalchemy.orm import Session
 
 from service.operations.attempts.leases import LeasedAttempt
 from service.runtime.context import Context
+from service.store.attempts import lock_by_digests
 from service.store.service_processes import advertised_urls, last_seen, reachable_since, register
 from service.store.sql.database import database_now
+from service.store.tables import AttemptRow
 
 
 @dataclass(frozen=True)
 class Reachability:
     """Whether holders could reach the service: `since` when without a gap (None: always), and whether they `still` can.
 
-    `still` is called again once the experiment's lock is held, because a delay that kept the service from the lock may
-    have kept holders from the service.
+    `still` is called with the database's present time once the experiment's lock is held, because a delay that kept
+    the service from the lock may have kept holders from the service. What it is asked about is read before.
     """
 
     since: datetime | None = None
-    still: Callable[[], bool] = lambda: True
+    still: Callable[[datetime], bool] = lambda _: True
 
 
 ALWAYS = Reachability()
+
+
+def call_as_a_holder(session: Session) -> None:
+    """Do what a heartbeat does, for no attempt. So it waits for what keeps holders waiting.
+
+    That may be the upgrade of a table that their calls need, or another process that writes to an SQLite database.
+    """
+    lock_by_digests(session, [])
+    session.execute(update(AttemptRow).where(false()).values(lease_expires_at=None))
 
 
 def last_call_possible(context: Context, leased: LeasedAttempt) -> datetime:

@@ -109,7 +109,7 @@ def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) 
     with context.database.write() as session:
         wait_little_for_locks(session)
         leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
-        if not reachability.still() or leased.attempt.ended_at is not None:
+        if not reachability.still(leased.now) or leased.attempt.ended_at is not None:
             return False
         unheard = max(0.0, (leased.now - last_call_possible(context, leased)).total_seconds())
         reachable_since = holder_reachable_since(session, leased, reachability)

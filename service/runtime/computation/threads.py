@@ -14,7 +14,7 @@ ASSIGNING = 8
 BRIEF = 4
 CHECKING = 2
 DOWNLOADING = 4
-IN_BACKGROUND = 8
+IN_BACKGROUND = 10
 """The most connections to the database that loops, group commit and proposals computed ahead hold."""
 
 ORDINARY = CONNECTIONS - IN_BACKGROUND - ASSIGNING - BRIEF - CHECKING

@@ -145,6 +145,13 @@ def is_full(error: DBAPIError) -> bool:
     return not codes.isdisjoint({"53100", "SQLITE_FULL"})
 
 
+def cannot_write(error: BaseException) -> bool:
+    """Whether the database's disk takes no writes. A transaction that changes nothing may succeed nevertheless."""
+    if not isinstance(error, DBAPIError):
+        return False
+    return is_full(error) or str(getattr(error.orig, "sqlite_errorname", "")).startswith("SQLITE_IOERR")
+
+
 def is_locked(error: BaseException) -> bool:
     """Whether PostgreSQL refused a lock on rows that another transaction holds: a timeout, or a deadlock."""
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in {"55P03", "40P01"}

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm.attributes import flag_modified
 
-from service.background.lease_expiry import LeaseExpiry
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from tests.api.agents.agent_instances import TORCH, an_instance
 from tests.conftest import Api, a_spec
+from tests.store.lease_loops import LeaseLoops
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +116,7 @@ def test_leases_run_out_beside_an_experiment_of_a_later_version(service: Api, un
     held = service.claim()
     assert held
     context = context_of(service)
-    loop = LeaseExpiry(context)
+    loop = LeaseLoops(context)
     loop.run_once()
     with context.database.write() as session:
         attempt = session.scalars(select(AttemptRow).where(AttemptRow.ended_at.is_(None))).one()
@@ -131,7 +131,7 @@ def test_an_expired_lease_of_an_experiment_of_a_later_version_waits_for_that_one
     held = [one for name in names if (one := service.ask(name))]
     context = context_of(service)
     use_what_only_a_later_version_knows(context, names[0])
-    loop = LeaseExpiry(context)
+    loop = LeaseLoops(context)
     loop.run_once()
     with context.database.write() as session:
         for attempt in session.scalars(select(AttemptRow)):

@@ -117,7 +117,7 @@ def test_paused_trials_are_pruned_when_the_time_is_over(service: Api) -> None:
 
 def test_no_trial_is_promoted_when_the_time_is_over(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call notices that it is over, and not the background loop."""
-    monkeypatch.setattr("service.background.lease_expiry.enforce_time_limits", lambda *_: 0)
+    monkeypatch.setattr("service.background.time_limits.enforce_time_limits", lambda *_: 0)
     name = started(service, max_trials=2)
     train(given(service, name), 0.9)
     last = given(service, name)

@@ -21,6 +21,7 @@ def test_a_service_with_its_database_is_ready(service: Api) -> None:
     assert service.get("/healthz") == {"status": "alive"}
     ready = service.get("/readyz")
     assert ready["ready"]
+    assert {"lease extension", "lease expiry", "time limits"} <= ready["loops"].keys()
     assert ready["loops"]["lease expiry"]["error"] is None
 
 
