@@ -200,3 +200,14 @@ def test_what_begins_after_a_wrong_clock_was_corrected_has_its_time(context: Con
     beat(context, held, 0)
     clocks.pass_time(601)
     assert trial_of(context, held).stop_reason == "ran for 601 s (limits.max_trial_seconds is 600)"
+
+
+def test_a_transaction_that_read_the_time_before_the_clock_was_set_back_counts_no_step(
+    context: Context, clocks: Clocks
+) -> None:
+    began = clocks.database
+    clocks.pass_time(2 * HOUR)
+    now = clocks.database
+    clocks.set_database(-HOUR)
+    clocks.run_loop()
+    assert context.database.clock_jumps.elapsed_seconds(began, now) == 2 * HOUR
