@@ -56,11 +56,11 @@ class SpareSlot:
 
     def take(self, node: str | None) -> tuple[str, Any] | None:
         """The name and the handle of the spare slot on that node (None: on any), which then belongs to the caller."""
-        self._is_due = self._is_wanted
-        if self._slot is None or node not in (None, self._slot.node):
+        if self._slot is not None and node not in (None, self._slot.node):
             return None
         taken, self._slot = self._slot, None
-        return taken.name, taken.actor
+        self._is_due = self._is_wanted
+        return None if taken is None else (taken.name, taken.actor)
 
     def close(self) -> None:
         if self._slot is not None:
