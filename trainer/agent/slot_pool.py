@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -17,6 +16,7 @@ from trainer.agent.cluster import (
     start_slot,
     total_resources,
 )
+from trainer.agent.pooled_slot import AttemptId, PooledSlot, Scaling
 from trainer.agent.prestarted_workers import PrestartLoop
 from trainer.agent.slot_key import slot_key
 from trainer.agent.spare_slot import SpareSlot
@@ -55,57 +55,8 @@ ORPHAN_SEARCH_INTERVAL_SECONDS = 1.0
 NO_KEY = ""
 """The key of an adopted slot that has not run anything: no assignment fits it, and it closes soon."""
 
-Scaling = dict[str, Any]
-AttemptId = tuple[str, int]
-"""The id of an attempt's trial, and the attempt's number."""
 LostAttempts = dict[AttemptId, bool]
 """Attempts that no slot runs any more; of each whether any of its workers may have begun."""
-
-
-@dataclass
-class PooledSlot:
-    """A slot as the agent knows it: its handle and its last status. An adopted slot has no status at first.
-
-    `status_call` is the ObjectRef of a status call under way, made at `status_called_at`; `status_at` is when the call
-    was made that brought the last status. `assigned` is an assignment that the slot has not confirmed yet, with the
-    ObjectRef of the call; `assigned_count` counts such calls. `starting` is an assignment whose lease the slot does not
-    extend yet: it may have accepted it while its process still imports libraries.
-    """
-
-    name: str
-    actor: Any
-    key: str | None = None
-    scaling: Scaling | None = None
-    runs: AttemptId | None = None
-    began: bool = False
-    idle_seconds: float | None = None
-    is_removing: bool = False
-    is_closing: bool = False
-    lost_count: int = 0
-    placement_group: str | None = None
-    status_call: Any = None
-    status_called_at: float = 0.0
-    status_at: float = 0.0
-    assigned: tuple[Any, dict[str, Any]] | None = None
-    assigned_count: int = 0
-    starting: dict[str, Any] | None = None
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    lease_due_at: float = 0.0
-    drained_nodes: set[str] = field(default_factory=set)
-
-    @property
-    def is_idle(self) -> bool:
-        return self.idle_seconds is not None and self.assigned is None and not self.is_closing
-
-    @property
-    def may_await_resources(self) -> bool:
-        """Whether it has work. Only Ray knows whether its placement group has been created already."""
-        return self.scaling is not None and not self.is_idle and not self.is_closing
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the slot runs an attempt or is idle, and is not switching between two."""
-        return self.assigned is None and (self.runs is not None or self.idle_seconds is not None)
 
 
 class SlotPool:
@@ -181,24 +132,27 @@ class SlotPool:
 
     def _read_status(self, slot: PooledSlot) -> LostAttempts:
         try:
-            self._apply_status(slot, SlotStatus.from_json(ray.get(slot.status_call)))
+            lost = self._apply_status(slot, SlotStatus.from_json(ray.get(slot.status_call)))
         except ActorUnavailableError as error:
-            if slot.status_called_at - slot.status_at > SILENT_SECONDS:
+            lost = {}
+            if slot.silent_seconds > SILENT_SECONDS:
                 return self._remove_dead(slot, f"is out of reach, and is killed: {str(error).splitlines()[0]}")
         except (RayActorError, ActorUnschedulableError) as error:
             how = "closed itself" if slot.is_closing else f"died: {str(error).splitlines()[0]}"
             return self._remove_dead(slot, how)
         slot.status_call = None
-        return {}
+        return lost
 
-    def _apply_status(self, slot: PooledSlot, status: SlotStatus) -> None:
+    def _apply_status(self, slot: PooledSlot, status: SlotStatus) -> LostAttempts:
         if slot.key is None:
             logger.info("adopted slot %s, running %s", slot.name, status.trial or "nothing")
             slot.key, slot.scaling = status.key or NO_KEY, status.scaling
-            slot.assigned_count = status.given_count
+        lost: LostAttempts = {}
         if status.given_count < slot.assigned_count:
-            return  # this status is older than the slot's assignment
-        slot.status_at = slot.status_called_at
+            if not slot.never_got_assignment():
+                return {}  # this status is older than the slot's assignment
+            lost = self._take_back(slot)
+        slot.status_at, slot.assigned_count = slot.status_called_at, status.given_count
         if slot.assigned is not None:
             (call, assignment), slot.assigned = slot.assigned, None
             if not ray.get(call):  # the slot was about to close itself
@@ -209,6 +163,13 @@ class SlotPool:
         slot.idle_seconds, slot.is_removing = status.idle_seconds, status.removing
         slot.placement_group, slot.is_closing = status.placement_group, status.closing
         self._note_losses(slot, status)
+        return lost
+
+    def _take_back(self, slot: PooledSlot) -> LostAttempts:
+        """The attempt of its assignment is lost: if the call arrives after all, the service refuses the lease."""
+        logger.warning("slot %s did not get its assignment, because the connection to it broke", slot.name)
+        slot.assigned = slot.starting = None
+        return {slot.runs: False} if slot.runs else {}
 
     def _note_losses(self, slot: PooledSlot, status: SlotStatus) -> None:
         if status.lost_count > slot.lost_count:
@@ -236,16 +197,16 @@ class SlotPool:
                 remove_group(group)
 
     def _forward_drains(self) -> None:
-        """Announce each drained node to each slot once."""
+        """Announce each drained node to each slot, again if the call was lost."""
         now = time.monotonic()
         if now >= self._drain_check_at:
             self._draining, self._drain_check_at = draining_nodes(), now + DRAIN_CHECK_SECONDS
         for slot in self.slots.values():
-            new = self._draining.keys() - slot.drained_nodes
+            new = {node for node in self._draining if slot.must_be_told_of_drain(node)}
             if new:
                 seconds = min(self._draining[node] for node in new) - DRAIN_MARGIN_SECONDS
-                slot.actor.drain.remote(sorted(new), max(0.0, min(seconds, MAX_GRACE_SECONDS)))
-                slot.drained_nodes |= new
+                call = slot.actor.drain.remote(sorted(new), max(0.0, min(seconds, MAX_GRACE_SECONDS)))
+                slot.drain_calls |= dict.fromkeys(new, call)
 
     def leases_to_extend(self) -> list[dict[str, Any]]:
         """Assignments that their slots have not begun to execute, and whose leases are due to be extended.
@@ -318,7 +279,7 @@ class SlotPool:
         more = [dict(secrets)] if secrets else []  # a slot of an earlier version takes none
         slot.assigned = slot.actor.run.remote(assignment, key, slot.scaling, *more), assignment
         slot.starting, slot.secrets = assignment, secrets
-        slot.assigned_count += 1
+        slot.assigned_count, slot.call_lost_at = slot.assigned_count + 1, None
         self.prestart.pause()
 
     def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:

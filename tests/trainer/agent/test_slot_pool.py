@@ -8,8 +8,9 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 
 from trainer.agent import cluster, slot_pool
+from trainer.agent.pooled_slot import PooledSlot
 from trainer.agent.slot_key import slot_key
-from trainer.agent.slot_pool import PooledSlot, SlotPool
+from trainer.agent.slot_pool import SlotPool
 from trainer.client.addresses import ServiceAddresses
 from trainer.slot.slot_status import SlotStatus
 
@@ -30,6 +31,9 @@ STARTING = SlotStatus(
     closing=False,
     starting=True,
 )
+
+IDLE = replace(STARTING, trial=None, attempt=None, idle_seconds=0.0, starting=False)
+UNAVAILABLE = ActorUnavailableError("The actor is temporarily unavailable", None)
 
 
 class PlayedSlot:
@@ -77,7 +81,7 @@ def test_the_agent_extends_a_lease_until_the_slot_has_begun_the_attempt() -> Non
 
 
 def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
-    own = {"actor": None, "key": slot_key(ASSIGNMENT), "runs": ("t-1", 1), "status_at": SINCE}
+    own = {"actor": None, "key": slot_key(ASSIGNMENT), "runs": ("t-1", 1), "added_at": SINCE, "status_at": SINCE}
     return PooledSlot(name, **{**own, **fields})
 
 
@@ -120,7 +124,7 @@ def test_the_slots_of_an_agent_whose_name_begins_alike_are_not_adopted(monkeypat
 def test_a_slot_that_is_out_of_reach_for_a_moment_is_asked_again(
     killed: list[Any], silent_seconds: float, is_left: bool
 ) -> None:
-    actor = PlayedSlot(ActorUnavailableError("The actor is temporarily unavailable", None))
+    actor = PlayedSlot(UNAVAILABLE)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     slot = pooled(actor=actor, status_call=actor.status.remote(), status_called_at=SINCE + silent_seconds)
     pool.slots["slot"] = slot
@@ -128,6 +132,87 @@ def test_a_slot_that_is_out_of_reach_for_a_moment_is_asked_again(
     assert list(pool.slots) == (["slot"] if is_left else [])
     assert killed == ([] if is_left else [actor])
     assert slot.status_call is None or not is_left
+
+
+def test_an_adopted_slot_that_is_out_of_reach_at_its_first_call_is_asked_again(killed: list[Any]) -> None:
+    pool, actor = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), PlayedSlot(UNAVAILABLE)
+    slot = pool.slots["slot"] = PooledSlot("slot", actor)
+    assert pool.refresh() == {}
+    assert (list(pool.slots), killed) == (["slot"], [])
+    actor.answer = STARTING
+    pool.refresh()
+    assert slot.runs == ("t-1", 1)
+
+
+class LostRun(PlayedSlot):
+    """A slot that is idle, and to which the connection breaks when it is to run something."""
+
+    def __init__(self) -> None:
+        super().__init__(IDLE)
+        self.run = SimpleNamespace(remote=lambda *_: self._broken)
+
+    def _broken(self) -> bool:
+        raise UNAVAILABLE
+
+
+@pytest.fixture
+def to_be_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """An assignment for an idle slot whose workers still live."""
+    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
+    lease = {"token": "a", "seconds": 3000}
+    return {**ASSIGNMENT, "trial": "t-1", "attempt": 1, "experiment": "x", "lease": lease}
+
+
+@pytest.mark.usefixtures("killed")
+def test_an_assignment_that_its_slot_never_got_is_lost(to_be_run: dict[str, Any]) -> None:
+    pool, actor = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), LostRun()
+    slot = pool.slots["slot"] = pooled(actor=actor, runs=None, idle_seconds=0.0, assigned_count=1)
+    pool.run(to_be_run, {})
+    assert pool.refresh() == {}, "this status may have been on its way before the call"
+    assert not slot.is_settled
+    assert pool.refresh() == {("t-1", 1): False}
+    assert pool.leases_to_extend() == []
+    assert slot.is_idle
+    assert pool.refresh() == {}, "it is lost once"
+    actor.run = SimpleNamespace(remote=lambda *_: lambda: True)
+    pool.run(to_be_run, {})
+    assert pool.refresh() == {}
+    assert not slot.is_settled, "only a status from after the assignment counts"
+    actor.answer = replace(STARTING, given_count=2)
+    pool.refresh()
+    assert slot.is_settled
+    assert slot.runs == ("t-1", 1)
+
+
+@pytest.mark.usefixtures("killed")
+def test_an_assignment_that_its_slot_got_is_not_lost_with_the_answer(to_be_run: dict[str, Any]) -> None:
+    pool, actor = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), LostRun()
+    slot = pool.slots["slot"] = pooled(actor=actor, runs=None, idle_seconds=0.0, assigned_count=1)
+    pool.run(to_be_run, {})
+    actor.answer = replace(STARTING, given_count=2)
+    for _ in range(3):
+        assert pool.refresh() == {}
+    assert slot.is_settled
+    assert slot.runs == ("t-1", 1)
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_drain_that_does_not_reach_the_slot_is_announced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise UNAVAILABLE
+
+    announced, answers = list[list[str]](), [broken, lambda: None]
+
+    def drain(nodes: list[str], _seconds: float) -> Any:
+        announced.append(nodes)
+        return answers[len(announced) - 1]
+
+    monkeypatch.setattr(slot_pool, "draining_nodes", lambda: {"a": 60.0})
+    pool, actor = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), PlayedSlot(IDLE)
+    pool.slots["slot"] = pooled(actor=SimpleNamespace(status=actor.status, drain=SimpleNamespace(remote=drain)))
+    for _ in range(4):
+        pool.refresh()
+    assert announced == [["a"], ["a"]]
 
 
 @pytest.mark.usefixtures("killed")
