@@ -103,7 +103,7 @@ class Runner(Protocol):
         """Ray Train's controller of the running attempt has started, as a process of its own."""
 
     def worker_started(self, actor: Any) -> None:
-        """A worker of the running attempt has started."""
+        """A worker of the running attempt has started. The call may be repeated."""
 
     def actors(self) -> dict[int, Any]:
         """The actors of the running attempt's ranks that the runner knows by itself. From any thread."""
@@ -245,7 +245,8 @@ class FreshRunner:
         self._controller = actor
 
     def worker_started(self, actor: Any) -> None:
-        self._actors.append(actor)
+        if actor not in self._actors:
+            self._actors.append(actor)
 
     def actors(self) -> dict[int, Any]:
         """The controller is another process, which alone knows a worker before that has started."""

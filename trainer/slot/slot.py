@@ -28,7 +28,7 @@ from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.orphan_check import OrphanCheck
 from trainer.slot.slot_status import SlotStatus
 from trainer.slot.user_package import UserPackage
-from trainer.slot.worker_message_handlers import WorkerMessageHandlers
+from trainer.slot.worker_message_handlers import WorkerMessageHandlers, at_least_once
 from trainer.traces import tracing
 from trainer.worker.messages import WorkerStarted
 
@@ -173,6 +173,7 @@ class Slot(WorkerMessageHandlers):
 
     # Called by the workers, as what WorkerMessageHandlers has.
 
+    @at_least_once
     async def worker_started(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         started = WorkerStarted(**fields)
         self._nodes.workers.add(started.node)

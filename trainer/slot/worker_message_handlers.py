@@ -1,6 +1,9 @@
 """The messages of the workers, and of a controller of their own, to their slot about its running attempt only."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import ray
 
 from trainer.decisions import STOP
 from trainer.ray_train.runners import WarmRunner
@@ -9,6 +12,17 @@ from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.failures import Failure
 from trainer.worker.messages import RankReport, WorkerEnded
 from trainer.worker.user_process import UserProcess
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+def at_least_once(handler: Handler) -> Handler:
+    """Ray calls it again when the connection broke during the call, so a repetition must change nothing.
+
+    Other calls are made once, and fail then. This is for messages whose senders do not wait for the answer.
+    """
+    repeated: Handler = ray.method(max_task_retries=-1)(handler)
+    return repeated
 
 
 class WorkerMessageHandlers:
@@ -25,10 +39,12 @@ class WorkerMessageHandlers:
         attempt = self._attempt
         return attempt if attempt is not None and attempt.run_name == run else None
 
+    @at_least_once
     async def controller_started(self, run: str, actor: Any) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.controller_started(actor)
 
+    @at_least_once
     async def function_began(self, run: str) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.function_began()

@@ -100,9 +100,10 @@ class Ranks:
         return {gpu for started in self.started.values() if started.node == node for gpu in started.gpus}
 
     def add_started(self, rank: int, started: WorkerStarted) -> None:
+        """The rank's message may come late, and again."""
         self.started[rank] = started
         self.log_positions.setdefault(rank, started.log_positions)
-        self._oom_kills[rank] = started.oom_kills
+        self._oom_kills.setdefault(rank, started.oom_kills)
 
     def survived_oom_kills(self, rank: int, kills: int | None) -> None:
         """The rank is alive after this many kills, so none of them was its own."""
