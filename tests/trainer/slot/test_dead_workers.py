@@ -1,11 +1,15 @@
 """What is read of dead workers whose node does not answer. Starts no Ray."""
 
+import threading
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import GetTimeoutError
 
+from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.slot.attempt.played_attempt import STARTED
 from trainer.slot.attempt.attempt_state import Killed, Preempted, State
 from trainer.slot.attempt.ranks import Ranks
@@ -30,3 +34,23 @@ def test_a_node_that_does_not_answer_is_asked_once_and_not_for_long_by_an_attemp
         attempt.ranks.add_started(rank, STARTED)
         assert dead_workers.remains_of(attempt, rank) == (dead_workers.NODE_SILENT, None, None)
     assert waited == [seconds]
+
+
+def test_all_nodes_are_asked_at_the_same_time_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent kills the slot of an attempt that is given back after four seconds."""
+    nodes = ["a", "b", "c", "d", "e", "f"]
+    are_all_asked, asked = threading.Barrier(len(nodes), timeout=PATIENCE_SECONDS), list[str]()
+
+    def silent(node: str, *_arguments: Any, seconds: float) -> None:
+        asked.append(node)
+        are_all_asked.wait()
+        raise GetTimeoutError("no answer")
+
+    monkeypatch.setattr(dead_workers, "run_on_node", silent)
+    attempt: Any = SimpleNamespace(ranks=Ranks(12), state=SimpleNamespace(current=Preempted()))
+    for rank in range(12):
+        attempt.ranks.add_started(rank, replace(STARTED, node=nodes[rank // 2]))
+    sent: list[tuple[int, int, str]] = []
+    attempt.ranks.take_remains(partial(dead_workers.remains_of, attempt), lambda *log: sent.append(log))
+    assert sorted(asked) == nodes
+    assert sent == [(rank, 0, dead_workers.NODE_SILENT) for rank in range(12)]

@@ -312,7 +312,8 @@ class Attempt:
     def conclude(self, error: BaseException | None, read_remains: Callable[[int], Remains]) -> AttemptOutcome | None:
         """Deliver everything; returns the outcome, or None if the lease is lost.
 
-        `error` is what Ray Train raised. `read_remains(rank)` is called for each rank that has not reported its end.
+        `error` is what Ray Train raised. `read_remains(rank)` is called for each rank that has not reported its end, as
+        in `Ranks.take_remains`.
         """
         self._clock.end_of_workers(self.ranks.world_size)
         self.ranks.take_remains(read_remains, self._put_log)

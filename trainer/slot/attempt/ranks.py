@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
@@ -143,16 +144,34 @@ class Ranks:
         self.dead |= {rank for rank, is_alive in zip(others, answers, strict=True) if not is_alive}
 
     def take_remains(self, read: Callable[[int], Remains], send: SendLog) -> None:
-        """Send the rest of the logs of the silent ranks, and note which have ended themselves or died for memory."""
-        for rank in self.silent:
-            with self._log_lock:
-                self._remains_taken.add(rank)
-            text, oom_kills, own_end = read(rank)
+        """Send the rest of the logs of the silent ranks, and note which have ended themselves or died for memory.
+
+        `read` is called in several threads, for the ranks of one node in the same.
+        """
+        silent = self.silent
+        with self._log_lock:
+            self._remains_taken.update(silent)
+        remains = self._read_by_node(silent, read)
+        for rank in silent:
+            text, oom_kills, own_end = remains[rank]
             if own_end is not None:
                 self.own_ends[rank] = own_end
             if text:
                 send(rank, self.log_offsets.get(rank, 0), text)
             self.has_oom_kill |= (oom_kills or 0) > (self._oom_kills.get(rank) or 0)
+
+    def _read_by_node(self, ranks: Iterable[int], read: Callable[[int], Remains]) -> dict[int, Remains]:
+        """Read on all nodes at the same time: each may be slow, and a slot that is being closed has little time."""
+        nodes: defaultdict[str, list[int]] = defaultdict(list)
+        for rank in ranks:
+            nodes[self.started[rank].node].append(rank)
+
+        def read_in_turn(own: list[int]) -> dict[int, Remains]:
+            return {rank: read(rank) for rank in own}
+
+        with ThreadPoolExecutor(len(nodes) or 1, thread_name_prefix="paceline-remains") as threads:
+            found = threads.map(read_in_turn, nodes.values())
+            return {rank: remains for part in found for rank, remains in part.items()}
 
     def why_not_reusable(self) -> str | None:
         """Why the worker processes cannot serve another attempt, if they cannot."""
