@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,3 +53,15 @@ def test_a_slot_learns_of_its_workers_start_though_the_messages_are_lost_at_firs
     end.touch()
     assert alone.finished(trial).outcome == Outcome.COMPLETED
     ray.kill(slot)
+
+
+def test_a_worker_whose_start_is_told_twice_counts_once() -> None:
+    from trainer.ray_train.runners import FreshRunner  # noqa: PLC0415 - heavy
+
+    called = list[str]()
+    worker = SimpleNamespace(execute=SimpleNamespace(remote=lambda _function: called.append("worker")))
+    runner = FreshRunner(slot=None)
+    for _ in range(2):
+        runner.worker_started(worker)
+    runner.call_in_workers(list)
+    assert called == ["worker"]
