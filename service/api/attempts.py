@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from service.api.finish_wait import finish_caught_up
 from service.api.http.bodies.body_reader import MAX_BODY_BYTES
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, LeaseToken, TrialId
@@ -13,7 +14,6 @@ from service.api.http.openapi_errors import problems
 from service.api.http.routes import LeaseRoute
 from service.api.reports import BODY, REPORTS, serve_reports
 from service.errors import LeaseLost, NotFound
-from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import current_order, take_heartbeat
 from service.operations.attempts.rank_logs import store_log
 from service.runtime.events.notifier import wait_for_notification
@@ -73,4 +73,4 @@ async def finish_attempt(
     trial: TrialId, message: Annotated[Finish, Depends(_FINISH)], context: Ctx, token: LeaseToken
 ) -> Finished:
     """Ends the attempt; with `next`, the answer may hold the experiment's next assignment. A repeat is harmless."""
-    return await context.threads.assigning(finish, context, trial, token, message)
+    return await finish_caught_up(context, trial, token, message)

@@ -65,7 +65,7 @@ class AttemptView(View):
     world_size: int | None
     """how many workers ran it; null for an elastic group whose workers have not started"""
     last_report_at: datetime | None
-    """when it last reported"""
+    """when it last reported; an end that waits for the choice of a stopping rule counts, too"""
     uncounted_reports: int
     """how many reports it made after the one at which it had to leave; `counted=false` lists them"""
     lease_expires_at: datetime | None

@@ -10,6 +10,7 @@ from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.leases import lock_attempt
 from service.operations.checkpoints.experiment_deletion import deletions_of_agent
 from service.operations.checkpoints.obsolete_checkpoints import obsolete_files
+from service.operations.early_stopping.recorded_milestones import catching_up
 from service.runtime.caches.experiment_caches import readable
 from service.runtime.context import Context
 from service.store.attempts import living_attempts
@@ -46,12 +47,16 @@ def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt])
         found = [(row.id, wanted[row.trial_id, row.number]) for row in held if row.experiment_id in ids]
     for attempt_id, one in found:
         # Its experiment may have been deleted since.
-        with suppress(NotFound, NoResultFound), context.database.write() as session:
-            leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
-            if leased.attempt.ended_at is None:
-                message = (
-                    f"the slot of agent {agent!r} that ran it is gone: its process was killed, or Ray was restarted"
-                )
-                end_as_lost(leased, message, context.settings.lease_seconds, began=one.began)
+        with suppress(NotFound, NoResultFound):
+            _end_lost_attempt(context, agent, attempt_id, began=one.began)
     if found:
         context.notify_all()
+
+
+@catching_up
+def _end_lost_attempt(context: Context, agent: str, attempt_id: int, *, began: bool) -> None:
+    with context.database.write() as session:
+        leased = lock_attempt(session, session.get_one(AttemptRow, attempt_id))
+        if leased.attempt.ended_at is None:
+            message = f"the slot of agent {agent!r} that ran it is gone: its process was killed, or Ray was restarted"
+            end_as_lost(leased, message, context.settings.lease_seconds, began=began)

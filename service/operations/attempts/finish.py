@@ -26,7 +26,8 @@ from trainer.wire import Finish, Finished
 def finish(context: Context, trial_id: str, token: str | None, message: Finish) -> Finished:
     """End the attempt; with `next`, also return the experiment's next assignment. A repeated call gets the same answer.
 
-    Raises LeaseLost if the attempt has ended in another way, Unauthorized, NotFound.
+    Raises LeaseLost if the attempt has ended in another way, Unauthorized, NotFound, and MilestonesMissing if nothing
+    is stored because the caller must catch up first.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(context.notify_changed)

@@ -1,16 +1,19 @@
 """Takes the heartbeats of running attempts, and says what their holders have to do now."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError
 
 from service.domain.statuses import StopCause
+from service.errors import LeaseLost
 from service.operations.attempts.attempt_cost import note_phases
 from service.operations.attempts.leases import check_lease, lock_leased_attempt, order_at_report
 from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context
 from service.store.sql.database import database_now, is_locked, wait_little_for_locks
+from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, TrialRow
 from trainer.wire import Answer, Heartbeat
 
@@ -61,6 +64,22 @@ def _take_heartbeat(context: Context, trial_id: str, token: str | None, message:
         if leased.attempt.service != only_service:
             leased.attempt.service = only_service
         return order_between_reports(leased.trial, leased.attempt)
+
+
+def keep_ending(context: Context, trial_id: str, token: str | None) -> None:
+    """Keep the attempt while its holder waits for the answer to its end: neither silence nor a lack of reports ends it.
+
+    Without effect while another transaction keeps the experiment's lock, and on an attempt that has ended.
+    """
+    try:
+        with suppress(LeaseLost), context.database.write() as session:
+            wait_little_for_locks(session)
+            leased = lock_leased_attempt(session, trial_id, token)
+            leased.extend_lease(context.settings.lease_seconds)
+            change_later(leased.attempt, last_report_at=leased.now)
+    except DBAPIError as error:
+        if not is_locked(error):
+            raise
 
 
 def current_order(context: Context, trial_id: str, token: str | None) -> Answer:

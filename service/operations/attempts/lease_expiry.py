@@ -14,6 +14,7 @@ from service.domain.attempt_holders import describe_holder
 from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.leases import LEASE_SLACK, lock_attempt
 from service.operations.attempts.reachability import ALWAYS, Reachability, last_call_possible
+from service.operations.early_stopping.recorded_milestones import catching_up
 from service.runtime.caches.experiment_caches import readable
 from service.runtime.collected_errors import change_all, skip_locked
 from service.runtime.context import Context
@@ -94,6 +95,7 @@ def _extend_leases(
     return now
 
 
+@catching_up
 def _expire_lease(
     context: Context, expired: AttemptRow, reachability: Reachability, was_locked: Collection[str]
 ) -> bool:

@@ -15,6 +15,7 @@ from service.operations.attempts.attempt_end import revoke_lease
 from service.operations.attempts.leases import lock_attempt
 from service.operations.attempts.reachability import ALWAYS, Reachability, holder_reachable_since, last_call_possible
 from service.operations.attempts.trial_time import OutOfTime, out_of_time
+from service.operations.early_stopping.recorded_milestones import catching_up
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.experiments.gpu_hours import gpu_hours
 from service.operations.locked_experiment import try_to_lock
@@ -104,6 +105,7 @@ def _overdue(
     return None if began_at is None else out_of_time(spec.limits, seconds_since(began_at))
 
 
+@catching_up
 def _end_overdue(context: Context, attempt_id: int, reachability: Reachability) -> bool:
     """Ask a trial that is out of time to save and leave; end a silent one, which would not answer the request."""
     with context.database.write() as session:

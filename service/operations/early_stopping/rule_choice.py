@@ -26,7 +26,7 @@ from service.store.tables import TrialRow
 def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec | None:
     """Choose again if the trial, which has ended, has shown something new.
 
-    Returns the spec that holds from now on; None if it is unchanged.
+    Returns the spec that holds from now on; None if it is unchanged. Raises MilestonesMissing.
     """
     experiment = locked.experiment
     if experiment.rule_choice is None or experiment.end_reason is not None or not shows_whole_training(trial):

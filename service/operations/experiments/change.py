@@ -3,7 +3,8 @@
 from typing import Any
 
 from service.domain.end_reasons import EXPERIMENT_REVIVALS, EndReason
-from service.operations.early_stopping.rule_change import RecordedMilestones, rebuild_milestones, recorded_milestones
+from service.operations.early_stopping.recorded_milestones import catching_up
+from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.early_stopping.rule_choice import choose_after_change
 from service.operations.experiments.experiment_end import (
     advance_experiment,
@@ -38,33 +39,37 @@ def change(context: Context, name_or_id: str, patch: Any) -> ExperimentRow:
     """
     with context.database.read() as session:
         seen = spec_of(experiment_named(session, name_or_id))
-    # Before the transaction, because a large patch takes long, and so does a long history.
-    after = changed_spec(seen, patch)
+    after = changed_spec(seen, patch)  # before the transaction, because a large patch takes long
     with refused_failures(after.early_stopping):
-        milestones = recorded_milestones(context.database, name_or_id, seen, after)
-        with context.database.write() as session:
-            locked = lock_named(session, name_or_id)
-            experiment = locked.experiment
-            if experiment.ended_at is None:
-                check_not_ended(experiment, _changeable_after_its_end(experiment))
-            before = spec_of(experiment)
-            if before != seen:
-                after = changed_spec(before, patch)
-            if after != before:
-                _apply(locked, before, after, milestones)
+        experiment = _change(context, name_or_id, patch, seen, after)
     context.notify_all()
     return experiment
 
 
-def _apply(
-    locked: LockedExperiment, before: ExperimentSpec, after: ExperimentSpec, milestones: RecordedMilestones | None
-) -> None:
+@catching_up
+def _change(
+    context: Context, name_or_id: str, patch: Any, seen: ExperimentSpec, after_seen: ExperimentSpec
+) -> ExperimentRow:
+    """`after_seen` is what the patch makes of the spec that was `seen`."""
+    with context.database.write() as session:
+        locked = lock_named(session, name_or_id)
+        experiment = locked.experiment
+        if experiment.ended_at is None:
+            check_not_ended(experiment, _changeable_after_its_end(experiment))
+        before = spec_of(experiment)
+        after = after_seen if before == seen else changed_spec(before, patch)
+        if after != before:
+            _apply(locked, before, after)
+        return experiment
+
+
+def _apply(locked: LockedExperiment, before: ExperimentSpec, after: ExperimentSpec) -> None:
     experiment, changes = locked.experiment, store_spec(locked, before, after)
     experiment.tags, experiment.priority = dict(after.tags), after.priority
     if not _fields(changes) <= AFTER_THE_END:
         after = choose_after_change(locked, before, after)
     if after.early_stopping != before.early_stopping:
-        rebuild_milestones(locked, after, milestones)
+        rebuild_milestones(locked, after)
     if experiment.ended_at is None:
         is_moved = has_ended_search(experiment) and is_limit_moved(experiment, before, after, changes)
         if after.objectives != before.objectives and (reached := target_reached(locked, after)):

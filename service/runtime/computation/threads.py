@@ -1,5 +1,6 @@
 """Threads by what they are for, so that no kind of call can take those of another."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
@@ -14,10 +15,11 @@ ASSIGNING = 8
 BRIEF = 4
 CHECKING = 2
 DOWNLOADING = 4
+REPLAYING = 1
 IN_BACKGROUND = 10
 """The most connections to the database that loops, group commit and proposals computed ahead hold."""
 
-ORDINARY = CONNECTIONS - IN_BACKGROUND - ASSIGNING - BRIEF - CHECKING
+ORDINARY = CONNECTIONS - IN_BACKGROUND - ASSIGNING - BRIEF - CHECKING - REPLAYING
 """The threads of FastAPI and `run_in_threadpool`, for all other calls."""
 
 
@@ -27,6 +29,7 @@ class Threads:
     `checking` is for looking up tokens, which waits for no lock.
     `reading` is for messages with many names and values, which hold the interpreter while they are read: one at a time.
     `downloading` is for reading the storage of checkpoints, which may be slow or never answer.
+    `replaying` is for reading all reports of an experiment, by the call that has the `replay_turn`.
     `assigning` is for what agents and holders call else: claims, logs, ends of attempts. They may wait for a proposal.
     """
 
@@ -36,6 +39,8 @@ class Threads:
         self._checking = CapacityLimiter(CHECKING)
         self._downloading = CapacityLimiter(DOWNLOADING)
         self._reading = CapacityLimiter(1)
+        self._replaying = CapacityLimiter(REPLAYING)
+        self.replay_turn = asyncio.Lock()
 
     async def brief(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await to_thread.run_sync(function, *arguments, limiter=self._brief)
@@ -48,6 +53,9 @@ class Threads:
 
     async def downloading(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await to_thread.run_sync(function, *arguments, limiter=self._downloading)
+
+    async def replaying(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await to_thread.run_sync(function, *arguments, limiter=self._replaying)
 
     async def assigning(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await to_thread.run_sync(function, *arguments, limiter=self._assigning)

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from search.early_stopping import AT_END
-from service.operations.early_stopping.rule_change import rebuild_milestones, recorded_milestones
+from service.operations.early_stopping.recorded_milestones import RecordedMilestones, catch_up
+from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.locked_experiment import lock_named
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.events import EventOfKind, events_of_kinds
@@ -40,25 +41,26 @@ def test_reports_that_come_while_the_history_is_read_count(service: Api, monkeyp
     running = [started(service, name, [0.1, 0.2, 0.3]), started(service, name, [0.4])]
     read_after = []
 
-    def read_slowly(*arguments: Any, **options: Any) -> Any:
-        found = recorded_milestones(*arguments, **options)
+    def read_slowly(*arguments: Any) -> None:
+        catch_up(*arguments)
         running[1].report(accuracy=0.5)
         running[0].finish()
         running.append(started(service, name, [0.7, 0.8]))
-        return found
 
     def note(*arguments: Any, after: int) -> Iterator[EventOfKind]:
         read_after.append(after)
         return events_of_kinds(*arguments, after=after)
 
-    monkeypatch.setattr("service.operations.experiments.change.recorded_milestones", read_slowly)
-    monkeypatch.setattr("service.operations.early_stopping.rule_change.events_of_kinds", note)
+    monkeypatch.setattr(RecordedMilestones, "is_behind", lambda known, _: known.last_event == 0)
+    monkeypatch.setattr("service.operations.early_stopping.recorded_milestones.catch_up", read_slowly)
+    monkeypatch.setattr("service.operations.early_stopping.recorded_milestones.events_of_kinds", note)
     service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": ASHA}).raise_for_status()
     first, rest = read_after
     assert first == 0
     assert rest > 0
     found = milestones(service)
     assert {(number, milestone) for number, milestone, *_ in found} == {(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)}
+    monkeypatch.undo()
     with service.app.state.context.database.write() as session:
         locked = lock_named(session, name)
         rebuild_milestones(locked, spec_of(locked.experiment))

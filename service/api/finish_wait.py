@@ -1,0 +1,39 @@
+"""The end of an attempt that changes the stopping rule of an experiment with a long history.
+
+It waits without a thread until the history has been read: claims and logs of all experiments need these.
+"""
+
+import asyncio
+
+from service.operations.attempts.finish import finish
+from service.operations.attempts.heartbeat import keep_ending
+from service.operations.early_stopping.recorded_milestones import MilestonesMissing, catch_up
+from service.runtime.context import Context
+from trainer.wire import Finish, Finished
+
+KEEP_SECONDS = 1.0
+
+
+async def finish_caught_up(context: Context, trial: str, token: str | None, message: Finish) -> Finished:
+    """As `finish`. The attempt is kept while it waits, because its holder sends no heartbeats any more."""
+    try:
+        return await context.threads.assigning(finish, context, trial, token, message)
+    except MilestonesMissing:
+        finishing = asyncio.ensure_future(_finish_in_turn(context, trial, token, message))
+    try:
+        while not finishing.done():
+            await context.threads.brief(keep_ending, context, trial, token)
+            await asyncio.wait((finishing,), timeout=min(KEEP_SECONDS, context.settings.lease_seconds / 3))
+        return await finishing
+    finally:
+        finishing.cancel()
+
+
+async def _finish_in_turn(context: Context, trial: str, token: str | None, message: Finish) -> Finished:
+    """One at a time reads a history, until it is used: when it is the turn of others, the rule may be theirs, too."""
+    async with context.threads.replay_turn:
+        while True:
+            try:
+                return await context.threads.assigning(finish, context, trial, token, message)
+            except MilestonesMissing as missing:
+                await context.threads.replaying(catch_up, context, missing)

@@ -1,0 +1,229 @@
+"""A stopping rule that the service chooses takes over what was reported, without a lock while all reports are read."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.errors import Unavailable
+from service.operations.attempts.heartbeat import keep_ending
+from service.operations.early_stopping.recorded_milestones import (
+    MAX_LOCKED_EVENTS,
+    MilestonesMissing,
+    RecordedMilestones,
+    catch_up,
+)
+from service.operations.early_stopping.rule_change import rebuild_milestones
+from service.operations.locked_experiment import lock_named
+from service.runtime.caches.experiment_caches import spec_of
+from service.runtime.context import Context
+from service.settings import Settings
+from service.store.sql.database import database_now
+from service.store.tables import AttemptRow, MilestoneRow
+from tests.api.early_stopping.chosen_rules import LIMITS, STEPS, STOPPING, chosen, created, ran, rule, takes
+from tests.api.early_stopping.promotion import given, patched
+from tests.conftest import Api, Held, running
+from tests.history_reads import Reads, counted_reads
+from tests.timeouts import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.slow
+
+LENGTH = MAX_LOCKED_EVENTS + 200
+CATCH_UP = "service.api.finish_wait.catch_up"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return counted_reads(monkeypatch)
+
+
+@pytest.fixture
+def any_history_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of a few reports, too, if nothing of it is known yet."""
+    monkeypatch.setattr(RecordedMilestones, "is_behind", lambda known, _: known.last_event == 0)
+
+
+def reported(held: Held, length: int = LENGTH) -> Held:
+    """Trials with a higher number are better at each step."""
+    number = held.assignment["number"]
+    for first in range(0, length, 600):
+        steps = range(first, min(first + 600, length))
+        points = [{"sequence": at, "step": at + 1, "metrics": {"accuracy": number + at / length}} for at in steps]
+        held.call("reports", body={"reports": points})
+    held.sequence = length
+    return held
+
+
+def milestones(service: Api) -> list[tuple[int, int, float, int]]:
+    columns = MilestoneRow.number, MilestoneRow.milestone, MilestoneRow.value, MilestoneRow.pool
+    with service.app.state.context.database.read() as session:
+        return sorted((number, at, value, pool) for number, at, value, pool in session.execute(select(*columns)))
+
+
+def rebuilt(service: Api, name: str) -> list[tuple[int, int, float, int]]:
+    """What all reports give anew."""
+    with pytest.MonkeyPatch.context() as patch, service.app.state.context.database.write() as session:
+        patch.setattr(RecordedMilestones, "is_behind", lambda *_: False)
+        locked = lock_named(session, name)
+        rebuild_milestones(locked, spec_of(locked.experiment))
+    return milestones(service)
+
+
+def test_the_reports_before_a_choice_are_read_without_the_lock(service: Api, reads: Reads) -> None:
+    name = created(service)["name"]
+    reported(given(service, name)).finish()
+    assert rule(service, name)["max_step"] == LENGTH
+    assert reads.unlocked >= LENGTH
+    assert reads.locked < MAX_LOCKED_EVENTS
+    assert len(milestones(service)) == 4  # three rungs and the end
+
+
+def test_the_reports_before_a_choice_for_changed_limits_are_read_without_the_lock(service: Api, reads: Reads) -> None:
+    name = created(service, limits=LIMITS | {"max_trials": 9})["name"]
+    reported(given(service, name)).finish()
+    patched(service, name, limits={"max_trials": 40})
+    assert rule(service, name)["max_step"] == LENGTH
+    assert reads.unlocked >= LENGTH
+    assert reads.locked < MAX_LOCKED_EVENTS
+
+
+@pytest.mark.usefixtures("any_history_is_long")
+def test_what_happens_while_the_history_is_read_counts(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports, another whole trial, and a new trial."""
+    name = created(service, limits=LIMITS | {"parallelism": 3})["name"]
+    held = [given(service, name) for _ in range(3)]
+    for one, value in zip(held, (0.3, 0.1, 0.2), strict=True):
+        for _ in range(STEPS - 1):
+            one.report(accuracy=value)
+    for one in held[:2]:
+        one.report(accuracy=0.5)
+        one.finish()
+    held.append(given(service, name))
+    between: list[Callable[[], object]] = [lambda: held[3].report(accuracy=0.7), lambda: given(service, name)]
+
+    def read_slowly(context: Context, missing: MilestonesMissing) -> None:
+        catch_up(context, missing)
+        while between:
+            between.pop()()
+
+    monkeypatch.setattr(CATCH_UP, read_slowly)
+    held[2].report(accuracy=0.6)
+    held[2].finish()
+    assert rule(service, name) == STOPPING
+    found = milestones(service)
+    assert (3, 1, 0.7, found[-1][3]) == found[-1]
+    assert rebuilt(service, name) == found
+    assert [event["kind"] for event in service.events(name)].count("attempt.ended") == 3
+
+
+@pytest.mark.usefixtures("any_history_is_long")
+def test_a_service_that_dies_while_it_reads_leaves_the_end_and_the_choice_to_another_one(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(settings, lease_seconds=3600)
+    with running(settings) as service:
+        undisturbed = created(service)["name"]
+        ran(given(service, undisturbed))
+        before, expected = milestones(service), chosen(service, undisturbed)
+        name = created(service)["name"]
+        held = given(service, name)
+        for _ in range(STEPS):
+            held.report(accuracy=0.5)
+        takes(held, 1.0)
+        events = service.events(name)
+
+        def die(*_: Any) -> None:
+            raise Unavailable("nobody knows what became of the call")
+
+        with monkeypatch.context() as dying:
+            dying.setattr(RecordedMilestones, "catch_up", die)
+            held.finish(status=503)
+        assert service.events(name) == events, "nothing is stored"
+    with running(settings) as another:
+        held = replace(held, api=another)
+        answer = held.finish()
+        assert answer["status"] == "completed"
+        assert held.finish() == answer
+        assert rule(another, name) == STOPPING
+        assert chosen(another, name) == expected
+        assert milestones(another) == sorted([*before, *before])
+
+
+class _Gate:
+    """Lets the first catch-up read on when the test says so, and the others when it is done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        monkeypatch.setattr(CATCH_UP, self._catch_up)
+
+    def _catch_up(self, context: Context, missing: MilestonesMissing) -> None:
+        self.reached.set()
+        assert self.opened.wait(PATIENCE_SECONDS)
+        catch_up(context, missing)
+
+
+def test_trials_that_end_together_read_the_history_once_and_keep_no_other_call_waiting(
+    service: Api, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More ends than threads for ends, claims and logs."""
+    name, other = created(service, limits=LIMITS | {"parallelism": 13})["name"], created(service)["name"]
+    held = [given(service, name) for _ in range(13)]
+    for one in held:
+        reported(one, 120)
+    for one in held[:3]:
+        one.finish()
+    assert rule(service, name) == {"rule": "auto"}
+    gate = _Gate(monkeypatch)
+    with ThreadPoolExecutor(len(held)) as threads:
+        ends = [threads.submit(one.finish) for one in held[3:]]
+        assert gate.reached.wait(PATIENCE_SECONDS)
+        given(service, other).report(accuracy=0.5)
+        assert rule(service, name) == {"rule": "auto"}
+        gate.opened.set()
+        assert [end.result()["status"] for end in ends] == ["completed"] * len(ends)
+    assert rule(service, name)["max_step"] == 120
+    assert reads.unlocked < 2 * 13 * 120
+    assert reads.locked < MAX_LOCKED_EVENTS
+    found = milestones(service)
+    assert rebuilt(service, name) == found
+
+
+@pytest.mark.usefixtures("any_history_is_long")
+def test_an_attempt_is_kept_while_the_end_that_its_holder_has_sent_waits(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder sends neither heartbeats nor reports any more."""
+    name, gate = created(service)["name"], _Gate(monkeypatch)
+    held = given(service, name)
+    for _ in range(STEPS):
+        held.report(accuracy=0.5)
+    database = service.app.state.context.database
+    own = select(AttemptRow).where(AttemptRow.trial_id == held.trial)
+    with database.write() as session:
+        attempt = session.scalars(own).one()
+        attempt.lease_expires_at = short = database_now(session) + timedelta(seconds=PATIENCE_SECONDS)
+        attempt.last_report_at = early = database_now(session) - timedelta(seconds=PATIENCE_SECONDS)
+    kept = threading.Event()
+
+    def keep(*arguments: Any) -> None:
+        keep_ending(*arguments)
+        kept.set()
+
+    monkeypatch.setattr("service.api.finish_wait.keep_ending", keep)
+    with ThreadPoolExecutor(1) as threads:
+        end = threads.submit(held.finish)
+        assert kept.wait(PATIENCE_SECONDS)
+        with database.read() as session:
+            attempt = session.scalars(own).one()
+            assert attempt.ended_at is None
+            assert attempt.lease_expires_at is not None
+            assert attempt.lease_expires_at > short
+            assert attempt.last_report_at is not None
+            assert attempt.last_report_at > early
+        gate.opened.set()
+        assert end.result()["status"] == "completed"
