@@ -154,6 +154,33 @@ def test_a_service_that_dies_while_it_reads_leaves_the_end_and_the_choice_to_ano
         assert milestones(another) == sorted([*before, *before])
 
 
+@pytest.mark.usefixtures("any_history_is_long")
+def test_services_that_read_the_same_history_choose_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(settings, lease_seconds=3600)
+    with running(settings) as first, running(settings) as second:
+        name = created(first, limits=LIMITS | {"parallelism": 2})["name"]
+        ran(given(first, name), value=0.3)
+        slow, fast = given(first, name), given(second, name)
+        for held in (slow, fast):
+            for _ in range(STEPS):
+                held.report(accuracy=0.5)
+
+        def read_slowly(context: Context, missing: MilestonesMissing) -> None:
+            catch_up(context, missing)
+            if context is first.app.state.context:
+                fast.finish()
+                assert rule(second, name) == STOPPING
+
+        monkeypatch.setattr(CATCH_UP, read_slowly)
+        assert slow.finish()["status"] == "completed"
+        assert rule(first, name) == STOPPING
+        rules = [one["early_stopping"]["options"]["rule"] for one in chosen(first, name)]
+        assert rules == ["auto", "auto", "hyperband"]
+        found = milestones(first)
+        assert {number for number, *_ in found} == {0, 1, 2}
+        assert rebuilt(second, name) == found
+
+
 class _Gate:
     """Lets the first catch-up read on when the test says so, and the others when it is done."""
 
