@@ -11,15 +11,16 @@ from service.operations.early_stopping.recorded_milestones import MilestonesMiss
 from service.runtime.context import Context
 from trainer.wire import Finish, Finished
 
-KEEP_SECONDS = 1.0
+KEEP_SECONDS = 5.0
+"""How often an attempt is kept, if its lease is not shorter."""
 
 
 async def finish_caught_up(context: Context, trial: str, token: str | None, message: Finish) -> Finished:
     """As `finish`. The attempt is kept while it waits, because its holder sends no heartbeats any more."""
     try:
         return await context.threads.assigning(finish, context, trial, token, message)
-    except MilestonesMissing:
-        finishing = asyncio.ensure_future(_finish_in_turn(context, trial, token, message))
+    except MilestonesMissing as missing:
+        finishing = asyncio.ensure_future(_finish_in_turn(context, missing, trial, token, message))
     try:
         while not finishing.done():
             await context.threads.brief(keep_ending, context, trial, token)
@@ -29,11 +30,17 @@ async def finish_caught_up(context: Context, trial: str, token: str | None, mess
         finishing.cancel()
 
 
-async def _finish_in_turn(context: Context, trial: str, token: str | None, message: Finish) -> Finished:
-    """One at a time reads a history, until it is used: when it is the turn of others, the rule may be theirs, too."""
-    async with context.threads.replay_turn:
+async def _finish_in_turn(
+    context: Context, missing: MilestonesMissing, trial: str, token: str | None, message: Finish
+) -> Finished:
+    """One call at a time reads a history, and until it has used it: those that waited may find the rule chosen."""
+    threads = context.threads
+    has_to_wait = threads.replay_turn.locked()
+    async with threads.replay_turn:
+        if not has_to_wait:
+            await threads.replaying(catch_up, context, missing)
         while True:
             try:
-                return await context.threads.assigning(finish, context, trial, token, message)
-            except MilestonesMissing as missing:
-                await context.threads.replaying(catch_up, context, missing)
+                return await threads.assigning(finish, context, trial, token, message)
+            except MilestonesMissing as still_missing:
+                await threads.replaying(catch_up, context, still_missing)

@@ -32,7 +32,7 @@ from service.store.trials.trials import is_of_search
 
 MAX_LOCKED_EVENTS = 1000
 """The most events that are read under the lock: about a tenth of a second."""
-MAX_EXPERIMENTS = 4
+MAX_KEPT = 4
 """Of so many, a process keeps milestones that no transaction has used yet: they hold all values."""
 
 Parameters = ParamSpec("Parameters")
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 class MilestonesMissing(Exception):
-    """A transaction is to give the experiment this rule, and the reports since it was locked are too many to read."""
+    """A transaction is to give the experiment this rule, and would have to read too many reports under the lock."""
 
     def __init__(self, experiment_id: str, rule: Rule, metric: ComparedMetric) -> None:
         super().__init__(f"the milestones of experiment {experiment_id} by the rule {rule.rule} are not known yet")
@@ -86,7 +86,7 @@ class CaughtUpMilestones:
     """
 
     def __init__(self) -> None:
-        self._known: MutableMapping[str, RecordedMilestones] = LRUCache(MAX_EXPERIMENTS)
+        self._known: MutableMapping[str, RecordedMilestones] = LRUCache(MAX_KEPT)
         self._lock = Lock()
 
     def take(self, experiment_id: str, rule: Rule, metric: ComparedMetric) -> RecordedMilestones:

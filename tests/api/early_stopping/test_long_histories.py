@@ -155,6 +155,18 @@ def test_a_service_that_dies_while_it_reads_leaves_the_end_and_the_choice_to_ano
 
 
 @pytest.mark.usefixtures("any_history_is_long")
+def test_a_service_that_stops_does_not_read_on(service: Api) -> None:
+    name = created(service)["name"]
+    held = given(service, name)
+    for _ in range(STEPS):
+        held.report(accuracy=0.5)
+    service.app.state.context.stopping.set()
+    assert "the service stops" in held.finish(status=503)["detail"]
+    assert held.shown()["status"] == "running"
+    assert rule(service, name) == {"rule": "auto"}
+
+
+@pytest.mark.usefixtures("any_history_is_long")
 def test_services_that_read_the_same_history_choose_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(settings, lease_seconds=3600)
     with running(settings) as first, running(settings) as second:
