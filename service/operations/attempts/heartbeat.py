@@ -13,7 +13,6 @@ from service.operations.attempts.leases import check_lease, lock_leased_attempt,
 from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context
 from service.store.sql.database import database_now, is_locked, wait_little_for_locks
-from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, TrialRow
 from trainer.wire import Answer, Heartbeat
 
@@ -30,23 +29,26 @@ def take_heartbeat(context: Context, trial_id: str, token: str | None, message: 
     except DBAPIError as error:
         if not is_locked(error):
             raise
-        answer = _keep_lease(context, trial_id, token)
+        answer = _keep_lease(context, trial_id, token)  # the next heartbeat says times again
         if message.system_metrics:
             raise
         return answer
 
 
-def _keep_lease(context: Context, trial_id: str, token: str | None) -> Answer:
-    """Extend the lease while another transaction keeps the experiment's lock. The next heartbeat says times again.
+def _keep_lease(context: Context, trial_id: str, token: str | None, *, counts_as_report: bool = False) -> Answer:
+    """Extend the lease without the experiment's lock, which another transaction may keep.
 
     One statement, so an attempt that ends concurrently keeps its end.
     """
     with context.database.write() as session:
         wait_little_for_locks(session)
         attempt = check_lease(session, trial_id, token)
-        until = database_now(session) + timedelta(seconds=context.settings.lease_seconds)
+        now = database_now(session)
+        times = {"lease_expires_at": now + timedelta(seconds=context.settings.lease_seconds)}
+        if counts_as_report:
+            times["last_report_at"] = now
         living = update(AttemptRow).where(AttemptRow.id == attempt.id, AttemptRow.ended_at.is_(None))
-        session.execute(living.values(lease_expires_at=until))
+        session.execute(living.values(times))
         return order_between_reports(session.get_one(TrialRow, trial_id), attempt)
 
 
@@ -69,14 +71,11 @@ def _take_heartbeat(context: Context, trial_id: str, token: str | None, message:
 def keep_ending(context: Context, trial_id: str, token: str | None) -> None:
     """Keep the attempt while its holder waits for the answer to its end: neither silence nor a lack of reports ends it.
 
-    Without effect while another transaction keeps the experiment's lock, and on an attempt that has ended.
+    Without effect on an attempt that ends at this moment, or has ended.
     """
     try:
-        with suppress(LeaseLost), context.database.write() as session:
-            wait_little_for_locks(session)
-            leased = lock_leased_attempt(session, trial_id, token)
-            leased.extend_lease(context.settings.lease_seconds)
-            change_later(leased.attempt, last_report_at=leased.now)
+        with suppress(LeaseLost):
+            _keep_lease(context, trial_id, token, counts_as_report=True)
     except DBAPIError as error:
         if not is_locked(error):
             raise

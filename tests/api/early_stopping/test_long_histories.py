@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import select
 
 from service.errors import Unavailable
-from service.operations.attempts.heartbeat import keep_ending
 from service.operations.early_stopping.recorded_milestones import (
     MAX_LOCKED_EVENTS,
     MilestonesMissing,
@@ -29,7 +28,7 @@ from tests.api.early_stopping.chosen_rules import LIMITS, STEPS, STOPPING, chose
 from tests.api.early_stopping.promotion import given, patched
 from tests.conftest import Api, Held, running
 from tests.history_reads import Reads, counted_reads
-from tests.timeouts import PATIENCE_SECONDS
+from tests.timeouts import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -236,7 +235,7 @@ def test_trials_that_end_together_read_the_history_once_and_keep_no_other_call_w
 def test_an_attempt_is_kept_while_the_end_that_its_holder_has_sent_waits(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its holder sends neither heartbeats nor reports any more."""
+    """Its holder sends neither heartbeats nor reports any more, but may repeat the call."""
     name, gate = created(service)["name"], _Gate(monkeypatch)
     held = given(service, name)
     for _ in range(STEPS):
@@ -247,22 +246,19 @@ def test_an_attempt_is_kept_while_the_end_that_its_holder_has_sent_waits(
         attempt = session.scalars(own).one()
         attempt.lease_expires_at = short = database_now(session) + timedelta(seconds=PATIENCE_SECONDS)
         attempt.last_report_at = early = database_now(session) - timedelta(seconds=PATIENCE_SECONDS)
-    kept = threading.Event()
 
-    def keep(*arguments: Any) -> None:
-        keep_ending(*arguments)
-        kept.set()
-
-    monkeypatch.setattr("service.api.finish_wait.keep_ending", keep)
-    with ThreadPoolExecutor(1) as threads:
-        end = threads.submit(held.finish)
-        assert kept.wait(PATIENCE_SECONDS)
+    def is_kept() -> bool:
         with database.read() as session:
             attempt = session.scalars(own).one()
             assert attempt.ended_at is None
-            assert attempt.lease_expires_at is not None
-            assert attempt.lease_expires_at > short
-            assert attempt.last_report_at is not None
-            assert attempt.last_report_at > early
+            assert attempt.lease_expires_at
+            assert attempt.last_report_at
+            return attempt.lease_expires_at > short and attempt.last_report_at > early
+
+    with ThreadPoolExecutor(2) as threads:
+        ends = [threads.submit(held.finish, next=True) for _ in range(2)]
+        wait_until(is_kept)
         gate.opened.set()
-        assert end.result()["status"] == "completed"
+        answer, repeated = (end.result() for end in ends)
+    assert answer == repeated
+    assert (answer["status"], answer["next"]["number"]) == ("completed", 1)
