@@ -60,21 +60,18 @@ def with_ranks(session: Session, experiment_id: str, training: Training) -> Trai
     if len(whole) < MIN_RANKED:
         return replace(training, trial_count=max(1, len(whole)))
     ends = [trial.value or 0.0 for trial in whole]
-    curves = [_curve(session, trial) for trial in whole]
     shares = {
-        str(rung): round(concordance([_value_at(curve, rung) for curve in curves], ends), 3) for rung in training.rungs
+        str(rung): round(concordance([_value_at(session, trial, rung) for trial in whole], ends), 3)
+        for rung in training.rungs
     }
     return replace(training, trial_count=len(whole), concordances=shares)
 
 
-def _curve(session: Session, trial: TrialRow) -> Sequence[tuple[int, float]]:
-    query = select(ReportRow.step, ReportRow.value).where(*_with_value(trial)).order_by(ReportRow.step)
-    return [(step, value) for step, value in session.execute(query) if value is not None]
-
-
-def _value_at(curve: Sequence[tuple[int, float]], rung: int) -> float:
-    """The first value at the rung or beyond; of a shorter trial its last one."""
-    return next((value for step, value in curve if step >= rung), curve[-1][1])
+def _value_at(session: Session, trial: TrialRow, rung: int) -> float:
+    """The first value at the rung or beyond; of a shorter trial its last one. Curves are too long to be read here."""
+    values = select(ReportRow.value).where(*_with_value(trial)).limit(1)
+    first = session.scalar(values.where(ReportRow.step >= rung).order_by(ReportRow.step))
+    return first if first is not None else session.scalars(values.order_by(ReportRow.step.desc())).one() or 0.0
 
 
 def _with_value(trial: TrialRow) -> tuple[ColumnElement[bool], ...]:
