@@ -253,7 +253,7 @@ def test_an_attempt_is_kept_while_the_end_that_its_holder_has_sent_waits(
             assert attempt.ended_at is None
             assert attempt.lease_expires_at
             assert attempt.last_report_at
-            return attempt.lease_expires_at > short and attempt.last_report_at > early
+            return bool(attempt.lease_expires_at > short and attempt.last_report_at > early)
 
     with ThreadPoolExecutor(2) as threads:
         ends = [threads.submit(held.finish, next=True) for _ in range(2)]
