@@ -70,7 +70,7 @@ def test_what_was_read_in_a_pass_that_took_too_long_is_not_read_again(
 ) -> None:
     answers = iter((True, False, True))
     for ended in (0, 1):
-        assert expire_leases(context, Reachability(still=lambda: next(answers))) == ended
+        assert expire_leases(context, Reachability(still=lambda _: next(answers))) == ended
     assert trial_of(context, held).status == "stopped"
     assert rule(context) == "hyperband"
     assert reads.unlocked < 2 * LENGTH
