@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from trainer.open_file_limit import has_node_too_many, has_process_too_many, open_file_advice
 from trainer.ray_train.ray_errors import CONNECTION_FAILURES
 from trainer.storable_values import storable_text
+from trainer.worker.node_disk import NodeDiskFailed
 from trainer.worker.user_code import BadEntrypoint
 from trainer.worker.user_frames import is_raised_in, plain_traceback, user_location, user_traceback
 
@@ -98,12 +99,8 @@ class BadCommandFile(RuntimeError):
     """A file or folder of a command's own making cannot be read or saved."""
 
 
-class NodeDiskFailed(RuntimeError):
-    """The disk of the node on which a command runs is full, or fails."""
-
-
-OF_COMMANDS = (BadCommandFile, CommandFailed, NodeDiskFailed)
-"""A command has no line of Python at which it fails."""
+OWN_ERRORS = (BadCommandFile, CommandFailed, NodeDiskFailed)
+"""Paceline raises them itself, at no line of the user's Python."""
 
 
 class DatasetNotMade(Exception):
@@ -173,7 +170,7 @@ def _described(
     is_command: bool,
 ) -> Failure:
     error = loss_of_datasets(error) or not_read_if_missing(error, resume)
-    location = None if isinstance(error, OF_COMMANDS) else user_location(error, folder)
+    location = None if isinstance(error, OWN_ERRORS) else user_location(error, folder)
     message = f"{headline(error)} (rank {rank} of {world_size}{', ' + location if location else ''})"
     if (advice := _advice_on_missing_module(error, folder) or _advice_on_open_files(error)) is not None:
         message = f"{message}; {advice}"
@@ -234,7 +231,7 @@ def _is_of_storage_or_node(error: BaseException, *, is_command: bool) -> bool:
 
 def headline(error: BaseException) -> str:
     """The exception in one line."""
-    if isinstance(error, (BadEntrypoint, DatasetNotMade, *OF_COMMANDS)):
+    if isinstance(error, (BadEntrypoint, DatasetNotMade, *OWN_ERRORS)):
         return str(error)
     if isinstance(error, SystemExit):
         return f"sys.exit({error.code!r}) was called; return, or raise an exception, instead"

@@ -48,6 +48,7 @@ from trainer.worker.forked_child import ending_forked_children
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
+from trainer.worker.node_disk import naming_failed_disk
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset.baseline import Baseline
@@ -309,7 +310,9 @@ class RankSession:
             used = WorkingDirectory(Path(directory), self.folder, ranks_of_node(), job.event_files)
             self._working_directory = used
         if job.command is not None:
-            return partial(run_command, Command(**job.command), self._scratch.new_directory(), self._all_gather)
+            with naming_failed_disk("the command's checkpoint directory cannot be made"):
+                directory_of_checkpoints = self._scratch.new_directory()
+            return partial(run_command, Command(**job.command), directory_of_checkpoints, self._all_gather)
         return find_function(job.entrypoint or "", self.folder)
 
     def _all_gather(self, value: Any) -> list[Any]:

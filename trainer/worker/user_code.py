@@ -20,6 +20,7 @@ import ray
 
 from trainer.unused_folders import lock_in_use, remove_unused
 from trainer.worker.namesakes import NOT_REPLACED, unload_namesakes
+from trainer.worker.node_disk import naming_failed_disk
 from trainer.worker.package_files import restore, write_listing
 
 FOLDER_PREFIX = "paceline-slot."
@@ -42,17 +43,22 @@ def unpack(content: bytes, filename: str, folder: Path) -> Path:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         private = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
-        if filename.endswith(".py"):
-            (private / Path(filename).name).write_bytes(content)
-        else:
-            with zipfile.ZipFile(BytesIO(content)) as archive:
-                archive.extractall(private)  # `zipfile` itself ignores drive letters and `..`
-        write_listing(private)
         try:
-            private.rename(folder)
-        except OSError:  # another process was first
-            shutil.rmtree(private)
+            _extract(content, filename, private)
+            write_listing(private)
+            with contextlib.suppress(OSError):  # another process was first
+                private.rename(folder)
+        finally:
+            shutil.rmtree(private, ignore_errors=True)  # as of a package for which the disk has no room
     return folder
+
+
+def _extract(content: bytes, filename: str, folder: Path) -> None:
+    if filename.endswith(".py"):
+        (folder / Path(filename).name).write_bytes(content)
+    else:
+        with zipfile.ZipFile(BytesIO(content)) as archive:
+            archive.extractall(folder)  # `zipfile` itself ignores drive letters and `..`
 
 
 def enter_package(package: Any | None, name: str | None, folder_name: str | None) -> Path | None:
@@ -72,7 +78,7 @@ def lock_package(folder: Path, filename: str, content: Callable[[], bytes], *, r
     """As `lock_in_use`, with the package in the folder as it was submitted, unless another process uses it already.
 
     Also removes the packages of slots that were killed, before it unpacks this one. `restores`: what earlier trials
-    have changed in the folder is undone.
+    have changed in the folder is undone. Raises NodeDiskFailed.
     """
 
     def make() -> None:
@@ -82,7 +88,8 @@ def lock_package(folder: Path, filename: str, content: Callable[[], bytes], *, r
     def tidy() -> None:
         restore(folder, lambda: _files_in(content(), filename))
 
-    return lock_in_use(folder, make, tidy if restores else None)
+    with naming_failed_disk("the package cannot be unpacked"):
+        return lock_in_use(folder, make, tidy if restores else None)
 
 
 def remove_unused_packages(parent: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainer.unused_folders import remove_unused
 from trainer.worker.event_files import keep_event_files
+from trainer.worker.node_disk import naming_failed_disk
 from trainer.worker.package_files import CACHE, read_listing
 
 COPIED_BYTES = 1_000_000
@@ -28,6 +29,7 @@ class WorkingDirectory:
 
     `package` is the folder with the user's code, `ranks` the number of ranks on this node. `event_files` is the URI
     where TensorBoard's event files are kept; None keeps none. The kernel ends the use when the process dies.
+    Raises NodeDiskFailed.
     """
 
     def __init__(self, directory: Path, package: Path | None, ranks: int, event_files: str | None = None) -> None:
@@ -35,14 +37,15 @@ class WorkingDirectory:
         self._event_files = event_files
         self._ranks = ranks
         self._root = directory.parents[1]  # above the experiment's
-        self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-        with _arrival(directory) as is_first:
-            if is_first:
-                remove_unused(self._root.glob(RUNS), remove)
-                remove_unused(self._root.glob(EXPERIMENTS), Path.rmdir)
-            if is_first and package is not None:
-                _fill(directory, package)
+        with naming_failed_disk("the package's files cannot be put into the working directory"):
+            self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+            with _arrival(directory) as is_first:
+                if is_first:
+                    remove_unused(self._root.glob(RUNS), remove)
+                    remove_unused(self._root.glob(EXPERIMENTS), Path.rmdir)
+                if is_first and package is not None:
+                    _fill(directory, package)
 
     def leave(self) -> None:
         """Change to a directory that stays. The last rank that leaves removes this one, and keeps its event files.

@@ -12,7 +12,8 @@ import pytest
 
 from tests.trainer.conftest import set_constant
 from trainer.worker.commands.snapshot import Later, Line, Snapshot, Unchanged
-from trainer.worker.failures import BadCommandFile, NodeDiskFailed, describe
+from trainer.worker.failures import BadCommandFile, describe
+from trainer.worker.node_disk import NodeDiskFailed
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
 

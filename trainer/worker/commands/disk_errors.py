@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from trainer.open_file_limit import open_file_advice
-from trainer.worker.failures import BadCommandFile, NodeDiskFailed
+from trainer.worker.failures import BadCommandFile
+from trainer.worker.node_disk import NODE_ADVICE, NodeDiskFailed
 
 OF_THE_USER = frozenset(
     {
@@ -20,9 +21,6 @@ OF_THE_USER = frozenset(
     }
 )
 """What a command causes by the files that it makes. Everything else, such as a full disk, another node may not have."""
-
-NODE_ADVICE = "the node's temporary directory must have room and work"
-
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
