@@ -77,8 +77,8 @@ class End:
 
     @property
     def has_lost_node(self) -> bool:
-        """Whether an elastic group has lost a node. Its death may be known only from its silence."""
-        return self.is_elastic and bool(self.ranks.lost_nodes)
+        """Whether the group has lost a node. Its death may be known only from its silence."""
+        return bool(self.ranks.lost_nodes)
 
     @property
     def was_never_tried(self) -> bool:
@@ -98,7 +98,7 @@ def outcome_of(end: End) -> AttemptOutcome:
         return AttemptOutcome(COMPLETED, began)
     if failure.kind == LOST and end.is_drained:
         failure = replace(failure, kind=PREEMPTED)
-    if failure.kind == LOST and end.has_lost_node:
+    if failure.kind == LOST and end.is_elastic and end.has_lost_node:
         failure = replace(failure, kind=PREEMPTED, message=f"{NODE_LEFT}: {failure.message}")
     return AttemptOutcome.failed(failure, began=began)
 
@@ -142,11 +142,11 @@ def _own_failure(end: End) -> Failure | None:
 def _own_end(end: End, failures: dict[int, Failure]) -> Failure | None:
     """The failure of an attempt that failed because a worker process has ended itself.
 
-    A process may also end itself because another one was killed, or has failed, before.
+    A process may also end itself because another one was killed, or has failed, before, or because a node has vanished.
     """
     own_ends, died_first = end.ranks.own_ends, _died_first(end)
     is_consequence = not died_first <= own_ends.keys() if died_first else bool(failures)
-    if not own_ends or is_consequence or end.ranks.has_oom_kill:
+    if not own_ends or is_consequence or end.has_lost_node or end.ranks.has_oom_kill:
         return None
     rank, own_end = min((rank, one) for rank, one in own_ends.items() if rank in (died_first or own_ends))
     message, output = own_end.describe(f"the worker process of rank {rank}")

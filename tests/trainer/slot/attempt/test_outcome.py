@@ -278,9 +278,34 @@ def test_a_node_that_leaves_costs_an_elastic_group_no_budget_but_a_process_that_
     assert fixed.failure is not None
     assert (dead.kind, left.kind, fixed.failure.kind) == (LOST, PREEMPTED, LOST)
     assert left.message == "a node of the elastic group has left: Ray says so"
-    collateral = ranks(BAD, None)
-    collateral.lost_nodes.add("n")
-    silent = ended(Running(), collateral, is_elastic=True).failure
-    assert silent is not None
-    assert silent.kind == PREEMPTED, "the other ranks failed because of that"
-    assert silent.message.endswith("the worker of rank 1 died; then ValueError")
+
+
+@pytest.mark.parametrize(("is_elastic", "kind"), [(True, PREEMPTED), (False, LOST)])
+def test_ranks_that_fail_because_a_node_has_vanished_are_not_the_users_error(is_elastic: bool, kind: str) -> None:
+    """Ray may not know of its death yet when the others have failed, so that no rank counts as dead."""
+    group = ranks(BAD, None)
+    group.lost_nodes.add("n")
+    for error in (None, RAYS):
+        failure = ended(Running(), group, error=error, is_elastic=is_elastic).failure
+        assert failure is not None
+        assert failure.kind == kind
+        assert failure.message.endswith("the worker of rank 1 died; then ValueError")
+
+
+def test_a_process_that_aborts_because_a_node_has_vanished_is_not_the_users_error() -> None:
+    """As torch does it when NCCL reports an error, or gets no answer."""
+    group = ranks(None, None)
+    group.take_remains(lambda rank: ("", 1, OwnExit(3) if rank == 0 else None), lambda *_log: None)
+    own, group.lost_nodes = ended(Running(), group, error=RAYS).failure, {"n"}
+    lost = ended(Running(), group, error=RAYS).failure
+    assert own is not None
+    assert lost is not None
+    assert (own.kind, lost.kind) == (USER_ERROR, LOST)
+
+
+def test_a_node_that_is_only_late_does_not_hide_the_users_error() -> None:
+    group = ranks(BAD, None)
+    group.late_nodes.add("n")
+    failure = ended(Running(), group, error=RAYS).failure
+    assert failure is not None
+    assert failure.kind == USER_ERROR
