@@ -44,7 +44,7 @@ def json_metrics(
     """The metrics as JSON values, and the names of those that have none.
 
     Decimals, fractions, NumPy's scalars, and arrays and tensors with one element, become numbers. NaN and the
-    infinities become text, as by `storable_float`.
+    infinities, to which whole numbers belong that no float can hold, become text, as by `storable_float`.
     """
     values = {storable_text(str(name)): _json(value, convert_float) for name, value in metrics.items()}
     dropped = [name for name, value in values.items() if value is NOT_JSON]
@@ -70,8 +70,8 @@ def _without_middle(text: str, max_length: int) -> str:
 
 def _json(value: Any, convert_float: Converter) -> Any:
     match value:
-        case None | bool() | int():  # of a subclass, such as an IntEnum, Ray would store the class
-            return value if value is None or isinstance(value, bool) else int(value)
+        case None | bool() | int():
+            return value if value is None or isinstance(value, bool) else _whole(value, convert_float)
         case str():
             return storable_text(value)
         case float():
@@ -83,6 +83,18 @@ def _json(value: Any, convert_float: Converter) -> Any:
         case _:
             item = _item_or_not_json(value)
             return _json(item, convert_float) if type(item) is not type(value) else _real(value, convert_float)
+
+
+def _whole(value: int, convert_float: Converter) -> Any:
+    """The number, as a plain one: of a subclass, such as an IntEnum, Ray would store the class.
+
+    One that no float can hold becomes infinite: Python writes integers as text only up to 4,300 digits.
+    """
+    try:
+        float(value)
+    except OverflowError:
+        return convert_float(math.inf if value > 0 else -math.inf)
+    return int(value)
 
 
 def _real(value: Any, convert_float: Converter) -> Any:

@@ -1,5 +1,6 @@
 """Text and numbers that JSON and every database can hold: one rule for the service and the workers."""
 
+import json
 import math
 from decimal import Decimal
 from enum import IntEnum
@@ -70,6 +71,15 @@ def test_numbers_of_other_types_become_floats(value: Any, expected: float | str)
 
 def test_a_number_that_no_float_can_hold_is_dropped() -> None:
     assert json_metrics({"a": Fraction(10**400), "b": Decimal("sNaN")}) == ({}, ["a", "b"])
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_whole_number_that_no_float_can_hold_is_infinite(digits: int, sign: int) -> None:
+    """Python's `json` refuses those of more than 4,300 digits, in the slot and in Ray's controller."""
+    value = sign * 10**digits
+    assert json_metrics({"a": value, "b": [10**30]}) == ({"a": storable_float(sign * math.inf), "b": [10**30]}, [])
+    assert json.loads(json.dumps(metrics_for_ray({"a": value}))) == {"a": sign * math.inf}
 
 
 class Unreadable:

@@ -153,7 +153,10 @@ class ServiceClient:
     def _send_to(
         self, method: str, address: str, path: str, read: Read[Answer], timeout: tuple[float, float], **kwargs: Any
     ) -> Answer:
-        """A redirection is not followed: most turn a POST into a GET, and the next call would be redirected again."""
+        """A redirection is not followed: most turn a POST into a GET, and the next call would be redirected again.
+
+        A body that is no JSON counts as refused, since it would never be sent.
+        """
         try:
             headers = {REQUEST_ID: log_context.request_id or new_request_id()}
             if tracing.traceparent is not None:
@@ -166,6 +169,8 @@ class ServiceClient:
         except requests.exceptions.SSLError as error:
             why = certificate_problem(address, error) or f"{address} cannot be called with TLS: {error}"
             raise ForeignAnswer(why) from error
+        except requests.exceptions.InvalidJSONError as error:
+            raise CallRefused(requests.codes.unprocessable, "invalid-json", f"it is no JSON: {error}") from error
         except requests.RequestException as error:
             raise ServiceUnreachable(f"{address} does not answer: {type(error).__name__}") from error
         if (others := answer.headers.get(SERVICES_HEADER)) is not None:

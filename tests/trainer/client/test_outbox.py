@@ -1,5 +1,6 @@
 """Reports and logs on their way to a service that fails, refuses or is away. Needs no Ray."""
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from trainer.client.errors import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.client.http import ServiceClient
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import REPORTS_PER_CALL, ReportOutbox, SavedCheckpoint
+from trainer.slot.attempt.ray_failures import undelivered
+from trainer.worker.failures import USER_ERROR
 
 
 @pytest.fixture
@@ -101,6 +104,22 @@ def test_reports_that_are_refused_together_are_tried_one_by_one(service: FakeSer
     assert [type(error) for error in refused] == [CallRefused, CallRefused]
     outbox.close()
     outbox.join()
+
+
+def test_a_report_that_cannot_be_sent_as_json_is_refused_and_keeps_no_other(service: FakeService, trial: str) -> None:
+    refused: list[Exception] = []
+    outbox = report_outbox(service, trial, on_report_lost=refused.append)
+    outbox.put(0, {"loss": math.nan}, None)
+    outbox.put(1, {"loss": 1}, None)
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    outbox.close()
+    outbox.join()
+    assert [report.sequence for report in service.reports[trial]] == [1]
+    [error] = refused
+    failure = undelivered(error)
+    assert (failure.kind, failure.is_refusal) == (USER_ERROR, True)
+    assert failure.message.startswith("the service refused a report: it is no JSON: ")
 
 
 def test_of_reports_that_are_tried_one_by_one_none_follows_one_that_is_lost(
