@@ -34,6 +34,9 @@ AWAY = frozenset({429, 502, 503, 504, 507})
 TOO_LARGE = frozenset({413, 414, 431})
 """Of the status codes with which a proxy refuses a call by itself, those that the same call would get again."""
 
+REFUSED_AS_TOO_LARGE = "too-large"
+"""The kind of such a refusal, a proxy's or the service's own."""
+
 SMALL_BYTES = 64_000
 """No proxy has a lower limit for bodies: one that refuses such a call as too large is out of order for a while."""
 
@@ -136,7 +139,7 @@ def _error_of_others(answer: requests.Response) -> Exception:
         return ServiceUnreachable(f"{answer.url} answers {status}")
     found = foreign(answer)
     is_small = status == requests.codes.request_entity_too_large and _sent(answer) <= SMALL_BYTES
-    return CallRefused(status, "too-large", str(found)) if status in TOO_LARGE and not is_small else found
+    return CallRefused(status, REFUSED_AS_TOO_LARGE, str(found)) if status in TOO_LARGE and not is_small else found
 
 
 def foreign(answer: requests.Response) -> ForeignAnswer:

@@ -4,6 +4,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, 
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.filter_search import FilterSearch
 from trainer.client.finish import post_finish
-from trainer.client.http import ServiceClient, download_package
+from trainer.client.http import ServiceClient, download_package, post_with_samples
 from trainer.client.listener import ReportAnswered
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import Outbox, ReportOutbox, SavedCheckpoint
@@ -61,13 +62,14 @@ foreign_or_empty = pytest.mark.parametrize("given", [*FOREIGN.values(), EMPTY], 
 class Proxy:
     """Answers the first calls with what is `canned`, and those with what is `filtered` with a page.
 
-    It passes the others on to the service.
+    It passes the others on to the service, and refuses those of more than `max_bytes`.
     """
 
     def __init__(self, service: FakeService) -> None:
         self.canned: list[Canned] = []
         self.calls: list[str] = []
         self.filtered: bytes | None = None
+        self.max_bytes = 10_000_000
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -81,7 +83,8 @@ class Proxy:
                 proxy.calls.append(f"{self.command} {self.path}")
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 is_filtered = proxy.filtered is not None and proxy.filtered in body
-                canned = proxy.canned or [FOREIGN["a page"]] * is_filtered
+                is_too_large = len(body) > proxy.max_bytes
+                canned = proxy.canned or [FOREIGN["a page"]] * is_filtered or [FOREIGN["413"]] * is_too_large
                 status, content, headers = canned.pop(0) if canned else self._service(body)
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(content))}.items():
@@ -223,6 +226,46 @@ def test_an_end_keeps_its_text_where_the_service_is_away_and_comes_back(
     error = service.finishes[trial].error
     assert error is not None
     assert error.message == "KeyError: 1"
+
+
+SAMPLES = [
+    {"sequence": number, "age_seconds": 0.5, "node": 1, "metrics": {"cpu_utilization_percentage": 50.0}}
+    for number in range(1_000)
+]
+
+
+@pytest.mark.parametrize("samples", [[], SAMPLES], ids=["without samples", "with samples"])
+def test_an_end_that_is_too_large_for_a_proxy_comes_without_tracebacks(
+    service: FakeService, proxy: Proxy, trial: str, samples: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy.max_bytes = 100_000
+    error = to_json(Failure(USER_ERROR, "KeyError: 1", 150_000 * "x", {0: 150_000 * "x"}), began=True)
+    finish = partial(post_finish, client(proxy, trial), trial, cancelled=threading.Event())
+    post_with_samples(finish, {"outcome": "failed", "error": error} | ({"system_metrics": samples} if samples else {}))
+    found = service.finishes[trial].error
+    assert found is not None
+    assert (found.kind, found.message, found.ranks) == (USER_ERROR, "KeyError: 1", [])
+    assert found.traceback == "left out: a proxy refuses calls of this size; the log of the slot has the traceback"
+    has_log_the_traceback = 40_000 * "x" in caplog.text
+    assert has_log_the_traceback
+
+
+def test_an_end_that_is_too_large_for_a_proxy_because_of_samples_keeps_its_tracebacks(
+    service: FakeService, proxy: Proxy, trial: str
+) -> None:
+    proxy.max_bytes = 100_000
+    error = to_json(Failure(USER_ERROR, "KeyError: 1", 50_000 * "x"), began=True)
+    finish = partial(post_finish, client(proxy, trial), trial, cancelled=threading.Event())
+    post_with_samples(finish, {"outcome": "failed", "error": error, "system_metrics": SAMPLES})
+    found = service.finishes[trial].error
+    assert found is not None
+    assert found.traceback == 50_000 * "x"
+
+
+def test_an_end_that_is_too_large_without_any_text_is_refused(proxy: Proxy, trial: str) -> None:
+    proxy.max_bytes = 100_000
+    with pytest.raises(CallRefused, match="413"):
+        post_finish(client(proxy, trial), trial, {"outcome": "x" * 200_000}, threading.Event())
 
 
 def test_a_report_that_a_filter_answers_itself_ends_the_attempt(
