@@ -140,6 +140,8 @@ class AttemptExecutor:
                 raise
             finally:
                 self.attempt = None
+                if runner.placement_group is None:
+                    self._nodes.group_ended()
                 self._libraries.freeze()
 
     def _make_attempt(self, assignment: Assignment, runner: Runner) -> Attempt:

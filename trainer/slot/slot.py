@@ -85,7 +85,6 @@ class Slot(WorkerMessageHandlers):
         self._inbox: queue.Queue[Assignment | None] = queue.Queue()
         self._package = UserPackage(name)
         self._nodes = SlotNodes(ray.get_runtime_context().get_node_id())
-        self._placement_group: str | None = None
         self._received_count = 0
         self._state = SlotState()
         self._orphan_check = OrphanCheck(self.orphan_seconds)
@@ -139,7 +138,7 @@ class Slot(WorkerMessageHandlers):
             starting=self._executor.is_starting,
             idle_seconds=self._executor.idle_seconds,
             removing=self._remover.has_work,
-            placement_group=(runner and runner.placement_group) or self._placement_group,
+            placement_group=(runner and runner.placement_group) or self._nodes.placement_group,
             nodes=sorted(self._nodes.used),
             given_count=self._received_count,
             draining=self._state.is_draining,
@@ -176,9 +175,9 @@ class Slot(WorkerMessageHandlers):
     @at_least_once
     async def worker_started(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         started = WorkerStarted(**fields)
-        self._nodes.workers.add(started.node)
-        self._placement_group = started.placement_group
+        self._nodes.workers.add(started.node)  # the late message of another attempt, too: the package is there
         if (attempt := self._attempt_of(run)) is not None:
+            self._nodes.add_worker(started.node, started.placement_group)
             attempt.worker_started(rank, started)
         self._leave_drained_nodes()
 

@@ -1,6 +1,7 @@
 """A slot on a node that is drained."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.trainer.conftest import until
 from tests.trainer.fake_service import FakeService
+from tests.trainer.slot.attempt.played_attempt import STARTED
 from tests.trainer.slot.conftest import ended
 from trainer.wire import FailureKind
 
@@ -46,6 +48,22 @@ def test_a_slot_on_a_drained_node_gives_its_trial_back_with_its_last_checkpoint_
     last = alone.reports[trial][-1]
     assert record.read_text().splitlines()[-1] == f"0 step {last.metrics['epoch']}"
     assert Path(last.checkpoint or "", "shard-0").read_text() == str(last.metrics["epoch"])
+
+
+def test_an_attempt_goes_on_where_only_earlier_workers_of_its_slot_ran_on_the_drained_node(
+    alone: FakeService, start: Callable[[str], tuple[str, Any]]
+) -> None:
+    """Such as after the loss of a worker group, or where each attempt gets a new one."""
+    import ray  # noqa: PLC0415 - heavy
+
+    trial, actor, node = reporting(alone, *start("save"))
+    earlier = replace(STARTED, node="earlier", placement_group="earlier")
+    ray.get(actor.worker_started.remote("an-earlier-run", 0, earlier.to_fields()))
+    ray.get(actor.drain.remote(["earlier"], 0))
+    status = ray.get(actor.status.remote())
+    assert (status["draining"], status["nodes"], status["trial"]) == (False, [node], trial)
+    ray.get(actor.drain.remote([node], 600))
+    assert ended(actor)
 
 
 def test_a_function_that_saves_before_its_node_goes_away_loses_nothing(

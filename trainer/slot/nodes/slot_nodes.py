@@ -7,16 +7,34 @@ from dataclasses import dataclass, field
 
 @dataclass
 class SlotNodes:
-    """Nodes are Ray's node ids. `own` is the one of the slot's process, `workers` those on which it has had workers."""
+    """Nodes are Ray's node ids. `own` is the one of the slot's process, `workers` those on which it has had workers.
+
+    `placement_group`: the one that the newest workers have told.
+    """
 
     own: str
     workers: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    placement_group: str | None = None
+    _of_group: set[str] = field(default_factory=set)
     _drain_deadlines: dict[str, float] = field(default_factory=dict)
+
+    def add_worker(self, node: str, placement_group: str | None) -> None:
+        """A worker has started there. Those of another placement group have ended by then."""
+        if placement_group != self.placement_group:
+            self.group_ended()
+        self.placement_group = placement_group
+        self.workers.add(node)
+        self._of_group.add(node)
+
+    def group_ended(self) -> None:
+        """The present worker group and its placement group are no longer there."""
+        self._of_group = set()
 
     @property
     def used(self) -> set[str]:
-        return {self.own, *self.workers}
+        """The slot's own node and those of its present worker group, also while this waits for the next attempt."""
+        return {self.own, *self._of_group}
 
     def drain(self, nodes: Iterable[str], grace_seconds: float) -> None:
         """These nodes go away in `grace_seconds`, also if the slot uses none of them yet. The first deadline counts."""
