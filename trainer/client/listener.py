@@ -12,7 +12,7 @@ class ReportAnswered:
     """The service's answer to one report, and the URI of the checkpoint that was sent with it.
 
     `deciding_sequence`: the report at which the attempt had to leave. It may have trained on while the service was
-    away. The checkpoints in `kept` stay, however old they are.
+    away. `kept`: as in `trainer.wire.Answer`.
     """
 
     sequence: int

@@ -36,9 +36,9 @@ class CheckpointRef(Message):
 class Assignment(Message):
     """One attempt of a trial to run: the answer to `claim`, to `ask`, and to a `finish` that asked for the next.
 
-    The `earlier_checkpoints` count with the attempt's own, of which all but the newest `keep_checkpoints` are to be
-    removed as soon as the service knows so many. The folders of the `earlier_runs` are of no use any more once all of
-    these checkpoints are gone.
+    The `earlier_checkpoints` count with the attempt's own. The answers to reports list those that are kept: the newest
+    `keep_checkpoints`, and more. The others are to be removed. The folders of the `earlier_runs` are of no use any more
+    once all of the `earlier_checkpoints` are gone, except for those with listed ones.
     """
 
     trial: str

@@ -135,8 +135,8 @@ class Answer(Message):
     deciding_sequence: Count | None = None
     """the sequence of the report that was answered with the decision to stop"""
     kept: list[str] = Field(default_factory=list)
-    """checkpoints of the trial that must not be removed, however many newer ones there are. While any of them is
-    pinned, and with `report: best`, these are all checkpoints of the trial that the service knows"""
+    """in the answer to a checkpoint: all checkpoints of the trial that the service keeps. Those that it does not list
+    are to be removed, except one that the training function may still read"""
 
 
 class Outcome(StrEnum):

@@ -138,7 +138,7 @@ def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRo
 
 
 def order_at_report(trial: TrialRow, attempt: AttemptRow, kept: Sequence[str] = ()) -> Answer:
-    """The answer to a report: continue, stop, or kill. `kept` are checkpoints that the holder must not remove."""
+    """The answer to a report: continue, stop, or kill. `kept`: as in `Answer`."""
     if not trial.killed and trial.stop_cause is None:
         return Answer(kept=[*kept])
     return Answer(

@@ -43,17 +43,16 @@ class _Saved:
 def add_checkpoint(leased: LeasedAttempt, report: Report, step: int) -> list[str]:
     """Keep the trial's last `checkpoints.keep` checkpoints, in the order of attempts and reports; one for each step.
 
-    Pinned ones are kept, too, and with `report: best` the best one. Then, and while one is pinned, the URIs of all that
-    are kept are returned: the slot, which counts only the newest, must not remove them.
+    Pinned ones are kept, too, and with `report: best` the best one. The URIs of all that are kept are returned, if the
+    report has a checkpoint: the slot removes the others, so that its storage has what is listed here. A slot of an
+    earlier version counts the newest by itself, and removes none of the returned ones.
     """
     if report.checkpoint is None:
         return []
     saved = checkpoints_of(leased.session, leased.trial.id)
     value = _value_with(leased, report, step)
     new = _Saved(step, report.sequence, report.checkpoint, report.checkpoint_bytes, value)
-    kept = _kept_with(leased, saved, new)
-    lists_all = leased.spec.objective.takes_best or any(row.pinned_at for row in kept)
-    return [row.uri for row in kept] if lists_all else []
+    return [row.uri for row in _kept_with(leased, saved, new)]
 
 
 def add_value(leased: LeasedAttempt, step: int, value: float) -> None:
@@ -89,8 +88,8 @@ def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Save
         if _is_same_or_newer(row, leased.attempt.number, new) or _is_protected(leased, saved, row, new):
             return saved
         if row.attempt != leased.attempt.number and not _is_missing(leased, row):
-            # This attempt replaces what an earlier one saved at the step; its slot has removed all that came before.
-            # One that continues from before a missing checkpoint has not.
+            # This attempt replaces what an earlier one saved at the step, with all that came before: it starts anew.
+            # One that continues from before a missing checkpoint does not.
             saved = _drop(leased, saved, [one for one in saved if _position(one) < _position(row)])
     _set(leased, row, new)
     rows = sorted({*saved, row}, key=_position)

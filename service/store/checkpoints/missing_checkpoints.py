@@ -37,9 +37,9 @@ def missing_checkpoints(session: Session, trial_ids: Collection[str]) -> set[tup
 def uncounted_checkpoints(session: Session, attempt: AttemptRow) -> set[str]:
     """The URIs of the trial's missing checkpoints, which do not count for `checkpoints.keep` while the attempt runs.
 
-    The service and the attempt's slot must count the same ones, otherwise one of them drops a checkpoint that the other
-    one keeps. The slot has them from the attempt's assignment, and they do not change while the attempt runs. The one
-    that the attempt resumes from counts: it is tried although it is missing if no other one is left.
+    The attempt's slot does not have them from its assignment, so it removes none of them. They do not change while the
+    attempt runs. The one that the attempt resumes from counts: it is tried although it is missing if no other one is
+    left.
     """
     if attempt.number <= MISSES:
         return set()

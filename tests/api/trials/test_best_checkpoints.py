@@ -50,7 +50,7 @@ def test_the_best_checkpoint_is_kept_and_shown_beside_the_newest(service: Api) -
 
 def test_without_it_only_the_newest_is_kept_with_its_value(service: Api) -> None:
     held = given(service, service.create()["name"])
-    assert saved(held, *CURVE) == []
+    assert saved(held, *CURVE) == ["/1-3"]
     assert (listed(held), shown(held)) == ([(4, "/1-3", 0.4)], (4, 0.4))
 
 

@@ -52,12 +52,12 @@ class Saving:
             self.discarded.append,
             no_validation,
         )
-        self._sequence = 0
+        self.sequence = 0
 
     async def save(self) -> str:
         """Report with a checkpoint; its URI, once the service has answered."""
-        path = f"{self.service.storage}/{self.attempt.run_name}/checkpoint_{self._sequence}"
-        sequence, self._sequence = self._sequence, self._sequence + 1
+        path = f"{self.service.storage}/{self.attempt.run_name}/checkpoint_{self.sequence}"
+        sequence, self.sequence = self.sequence, self.sequence + 1
         assert await self.attempt.barrier.report(RankReport(sequence, 0, 1, {"loss": 1.0}, path)) == "continue"
         return path
 
@@ -84,6 +84,20 @@ def test_only_a_trials_newest_checkpoints_are_kept_and_no_folder_without_one(tmp
             await one.have_discarded("/s/1/a", "/s/1/b", *runs)
             await one.save()
             await one.have_discarded("/s/1/a", "/s/1/b", *runs, first)
+
+    asyncio.run(run())
+
+
+def test_a_checkpoint_that_is_saved_in_the_background_after_a_later_one_does_not_replace_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with saving(tmp_path) as one:
+            assert await one.attempt.barrier.report(RankReport(0, 0, 1, {"loss": 1.0}, None)) == "continue"
+            one.sequence = 1
+            newest = await one.save()
+            late = f"{tmp_path}/{one.attempt.run_name}/late"
+            one.attempt.checkpoint_saved(0, late)
+            await one.have_discarded(late)
+        assert newest not in one.discarded
 
     asyncio.run(run())
 
@@ -124,7 +138,7 @@ def test_a_failed_attempt_keeps_known_checkpoints_and_one_given_back_keeps_all(t
                 f"{tmp_path}/{one.attempt.run_name}",
             )
             ledger._keep = 2
-            ledger.add_known(ledger.uri_of(f"{tmp_path}/{one.attempt.run_name}/epochs/3"))
+            ledger.add_known(2, ledger.uri_of(f"{tmp_path}/{one.attempt.run_name}/epochs/3"))
             assert ledger.known_names() == [Path(second).name, "epochs"]
             assert one.attempt.knows_its_checkpoints()
             one.attempt.end_now(Preempted())
@@ -143,10 +157,10 @@ def after_earlier_attempts(tmp_path: Path, remove: Callable[[str], None], **more
 def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_no_longer_does(tmp_path: Path) -> None:
     removed: list[str] = []
     ledger = after_earlier_attempts(tmp_path, removed.append)
-    ledger.add_known("/2/a", kept=["/s/1/a", "/2/a"])
-    ledger.add_known("/2/b", kept=["/s/1/a", "/2/b"])
+    ledger.add_known(0, "/2/a", kept=["/s/1/a", "/2/a"])
+    ledger.add_known(1, "/2/b", kept=["/s/1/a", "/2/b"])
     assert removed == ["/s/1/b", "/2/a"], "the runs of the earlier attempts stay, too"
-    ledger.add_known("/2/c")
+    ledger.add_known(2, "/2/c")
     runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
     assert removed[2:] == ["/s/1/a", "/2/b", *runs]
 
@@ -154,11 +168,11 @@ def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_
 def test_a_better_checkpoint_replaces_the_best_one_of_an_earlier_attempt(tmp_path: Path) -> None:
     removed: list[str] = []
     ledger = after_earlier_attempts(tmp_path, removed.append)
-    ledger.add_known("/2/a", kept=["/s/1/a", "/2/a"])
-    ledger.add_known("/2/b", kept=["/2/b"])
+    ledger.add_known(0, "/2/a", kept=["/s/1/a", "/2/a"])
+    ledger.add_known(1, "/2/b", kept=["/2/b"])
     runs = [f"{tmp_path}/{run}" for run in reversed(EARLIER["earlier_runs"])]
     assert removed == ["/s/1/b", "/s/1/a", "/2/a", *runs]
-    ledger.add_known("/2/c", kept=["/2/b", "/2/c"])
+    ledger.add_known(2, "/2/c", kept=["/2/b", "/2/c"])
     assert removed[5:] == []
 
 
@@ -189,7 +203,7 @@ def test_a_question_mark_begins_a_query_in_a_uri_alone(tmp_path: Path, storage: 
         assignment = Assignment.from_json(service.assign(trial))
     ledger, run = CheckpointLedger(assignment, lambda _uri: None), assignment.run_name
     folder, mark, query = storage.partition("?") if "://" in storage else (storage, "", "")
-    ledger.add_known(ledger.uri_of(f"{folder.removeprefix('s3://')}/{run}/{name}"))
+    ledger.add_known(0, ledger.uri_of(f"{folder.removeprefix('s3://')}/{run}/{name}"))
     assert list(ledger._known) == [f"{folder}/{run}/{name}{mark}{query}"]
     assert ledger.known_names() == [name.partition("/")[0]]
 
@@ -209,7 +223,7 @@ def test_the_run_of_a_kept_checkpoint_stays_although_the_slot_has_not_got_it_as_
     removed: list[str] = []
     ledger = after_earlier_attempts(tmp_path, removed.append, earlier_checkpoints=[])
     one, two = (f"{tmp_path}/{run}" for run in EARLIER["earlier_runs"])
-    ledger.add_known("/2/a", kept=[f"{two}/pinned", "/2/a"])
+    ledger.add_known(0, "/2/a", kept=[f"{two}/pinned", "/2/a"])
     assert removed == [one]
-    ledger.add_known("/2/b")
+    ledger.add_known(1, "/2/b")
     assert removed == [one, "/2/a", two]

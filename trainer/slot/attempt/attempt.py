@@ -239,7 +239,7 @@ class Attempt:
             self.validations.cancel_after(answered.deciding_sequence)
         self._obey(answered)
         if answered.checkpoint is not None and answered.counts:
-            self.checkpoints.add_known(answered.checkpoint, answered.kept)
+            self.checkpoints.add_known(answered.sequence, answered.checkpoint, answered.kept)
         elif answered.checkpoint is not None:
             self.checkpoints.remove_uncounted(answered.checkpoint)
 

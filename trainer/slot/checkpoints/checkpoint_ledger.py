@@ -21,10 +21,11 @@ class CheckpointLedger:
         self._remove = remove
         self._earlier = frozenset(assignment.earlier_checkpoints)
         self._earlier_runs = list(assignment.earlier_runs)
-        self._resumed = assignment.resume  # the training function may still read it
-        # URIs, oldest first; those of earlier attempts are the oldest.
-        self._known = dict.fromkeys(assignment.earlier_checkpoints)
+        self._resumed = assignment.resume
+        # By URI, the sequence of the newest report that has saved it. Those of earlier attempts are the oldest.
+        self._known = dict.fromkeys(assignment.earlier_checkpoints, -1)
         self._kept: Collection[str] | None = None
+        self._is_closed = False
         self._named_by: dict[str, int] = {}
 
     def unused_name(self, sequence: int, name: str) -> str:
@@ -37,27 +38,32 @@ class CheckpointLedger:
             name = f"{name}-{sequence}"
         return name
 
-    def add_known(self, uri: str, kept: Collection[str] = ()) -> None:
-        """The service has stored this checkpoint: it may resume from it, so the oldest may go. Until then none may.
+    def add_known(self, sequence: int, uri: str, kept: Collection[str] = ()) -> None:
+        """The service knows the checkpoint of this report, and keeps those in `kept`: the others go, and never earlier.
 
-        Those in `kept` stay, however old they are, and the one that the attempt has resumed from until `close`.
+        What the training function may still read stays until `close`. A service of an earlier version lists what it
+        keeps only if that is more than the newest ones.
         """
-        self._known.pop(uri, None)
-        self._known[uri] = None
-        self._kept = kept
-        self._remove_old(kept)
+        self._known[uri] = max(sequence, self._known.get(uri, sequence))
+        self._kept = kept or self._newest(self._keep)
+        self._remove_others(self._kept)
 
     def close(self) -> None:
-        """The workers have ended: the checkpoint that they have resumed from may go, too."""
-        self._resumed = None
+        """The workers have ended: what they could read may go, too."""
+        self._is_closed = True
         if self._kept is not None:
-            self._remove_old(self._kept)
+            self._remove_others(self._kept)
 
-    def _remove_old(self, kept: Collection[str]) -> None:
-        for old in list(self._known)[: -self._keep]:
-            if old not in kept and old != self._resumed:
-                self._known.pop(old)
-                self._remove(old)
+    def _newest(self, count: int) -> list[str]:
+        """In the order of the reports: one that is saved in the background may become known after a later one."""
+        return sorted(self._known, key=self._known.__getitem__)[-count:]
+
+    def _remove_others(self, kept: Collection[str]) -> None:
+        in_use = [] if self._is_closed else [self._resumed, *self._newest(1)]
+        for uri in list(self._known):
+            if uri not in kept and uri not in in_use:
+                self._known.pop(uri)
+                self._remove(uri)
         if self._earlier.isdisjoint(self._known):
             self._remove_earlier_runs(kept)
 

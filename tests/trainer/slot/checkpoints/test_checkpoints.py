@@ -58,7 +58,7 @@ def test_a_checkpoint_that_the_service_wants_to_be_kept_stays_on_disk(service: F
     def keep_the_first(_trial: str, report: Report) -> Answer:
         if report.checkpoint and not first:
             first.append(report.checkpoint)
-        return Answer(kept=first)
+        return Answer(kept=[*first, report.checkpoint] if report.checkpoint else [])
 
     service.decide = keep_the_first
     trial = add("save", config={"steps": 4})
