@@ -218,6 +218,17 @@ def test_a_name_that_another_report_has_used_is_not_used_again(tmp_path: Path) -
     assert ledger.unused_name(4, "./last/") == "last-4"
 
 
+def test_no_checkpoint_is_saved_in_the_directory_of_another_one(tmp_path: Path) -> None:
+    """It would be removed with the other one."""
+    with FakeService(str(tmp_path)).serving() as service:
+        trial = service.add_trial({"entrypoint": "train:train_fn"})
+        ledger = CheckpointLedger(Assignment.from_json(service.assign(trial)), lambda _uri: None)
+    asked = ["epoch-1", "epoch-1/batch-10", "epochs/1", "epochs", "epochs/2", "epochs-3/1", "epoch-10"]
+    names = [[ledger.unused_name(sequence, name) for _rank in range(2)] for sequence, name in enumerate(asked)]
+    used = ["epoch-1", "epoch-1-1/batch-10", "epochs/1", "epochs-3", "epochs/2", "epochs-3-5/1", "epoch-10"]
+    assert names == [[name] * 2 for name in used]
+
+
 def test_the_run_of_a_kept_checkpoint_stays_although_the_slot_has_not_got_it_as_an_earlier_one(tmp_path: Path) -> None:
     """A pinned one that earlier attempts have missed: someone may have put it back."""
     removed: list[str] = []

@@ -2,6 +2,7 @@
 
 import posixpath
 from collections.abc import Callable, Collection
+from itertools import accumulate
 
 from trainer.slot.assignment import Assignment
 from trainer.storage_uri import split_query
@@ -26,17 +27,31 @@ class CheckpointLedger:
         self._known = dict.fromkeys(assignment.earlier_checkpoints, -1)
         self._kept: Collection[str] | None = None
         self._is_closed = False
+        # The reports that have used a name, and that were the first to save below a folder.
         self._named_by: dict[str, int] = {}
+        self._folder_of: dict[str, int] = {}
 
     def unused_name(self, sequence: int, name: str) -> str:
         """The name under which all ranks save the checkpoint of this report: `name`, unless another one has used it.
 
-        A checkpoint that replaced an earlier one, file by file, would leave a mixture if its writer died.
+        A checkpoint that replaced an earlier one, file by file, would leave a mixture if its writer died. And one in
+        the directory of another one would be removed with it.
         """
         name = posixpath.normpath(name)
-        while self._named_by.setdefault(name, sequence) != sequence:
-            name = f"{name}-{sequence}"
+        while (taken := self._taken_part(sequence, name)) is not None:
+            name = f"{taken}-{sequence}{name.removeprefix(taken)}"
+        *folders, name = _with_folders(name)
+        self._named_by[name] = sequence
+        for folder in folders:
+            self._folder_of.setdefault(folder, sequence)
         return name
+
+    def _taken_part(self, sequence: int, name: str) -> str | None:
+        """What of the path is another report's checkpoint, or has one below it; None if nothing is."""
+        for path in _with_folders(name):
+            if self._named_by.get(path, sequence) != sequence:
+                return path
+        return name if self._folder_of.get(name, sequence) != sequence else None
 
     def add_known(self, sequence: int, uri: str, kept: Collection[str] = ()) -> None:
         """The service knows the checkpoint of this report, and keeps those in `kept`: the others go, and never earlier.
@@ -97,3 +112,8 @@ class CheckpointLedger:
         """The URI of a directory below the experiment's storage, which may be a URI with a query."""
         folder, mark, query = split_query(self._storage_path)
         return f"{folder.rstrip('/')}/{name}{mark}{query}"
+
+
+def _with_folders(name: str) -> list[str]:
+    """The folders that the relative path leads through, the outermost first, and the path itself."""
+    return list(accumulate(name.split("/"), posixpath.join))
