@@ -149,6 +149,7 @@ class ReportOutbox(Outbox):
         self._without_checkpoint: dict[int, dict[str, Any]] = {}
         self._early_checkpoints: dict[int, SavedCheckpoint] = {}
         self._held: set[int] = set()
+        self._drops_held = False
         self._has_lost_reports = False
         self.world_size: int | None = None
 
@@ -164,8 +165,10 @@ class ReportOutbox(Outbox):
             self._append(sequence, dict(metrics), checkpoint or early)
 
     def release(self, sequence: int, more: Mapping[str, Any]) -> None:
-        """Send a report that was held, with more metrics. Nothing happens if it was dropped."""
+        """Send a report that was held, with more metrics. Nothing happens after `drop_held`."""
         with self._changed:
+            if self._drops_held:
+                return
             self._held.discard(sequence)
             for report in self._reports:
                 if report["sequence"] == sequence:
@@ -173,11 +176,14 @@ class ReportOutbox(Outbox):
             self._changed.notify_all()
 
     def drop_held(self) -> None:
-        """Send neither the first report that is held nor what comes after it: another attempt reports it anew."""
+        """Send neither the first report that is held, or comes to be, nor later ones: another attempt repeats them."""
         with self._changed:
-            while self._reports and any(report["sequence"] in self._held for report in self._reports):
-                self._reports.pop()
+            self._drops_held = True
+            self._reports = deque(report for report in self._reports if not self._is_dropped(report["sequence"]))
             self._changed.notify_all()
+
+    def _is_dropped(self, sequence: int) -> bool:
+        return self._drops_held and any(held <= sequence for held in self._held)
 
     def add_checkpoint(self, sequence: int, checkpoint: SavedCheckpoint) -> None:
         """Send the report with its checkpoint: again, if it was sent without one. It may be put only later."""
@@ -188,7 +194,7 @@ class ReportOutbox(Outbox):
                 self._append(sequence, metrics, checkpoint)
 
     def _append(self, sequence: int, metrics: dict[str, Any], checkpoint: SavedCheckpoint | None) -> None:
-        if self._has_lost_reports:
+        if self._has_lost_reports or self._is_dropped(sequence):
             return
         report: dict[str, Any] = {"sequence": sequence, "metrics": metrics}
         if checkpoint is None:

@@ -193,6 +193,24 @@ def test_metrics_are_kept_only_for_the_reports_whose_checkpoint_may_still_come(
     outbox.join()
 
 
+def test_nothing_follows_a_held_report_that_was_dropped(service: FakeService, trial: str) -> None:
+    """The next attempt begins before it. Its workers have reported and saved more meanwhile."""
+    outbox = report_outbox(service, trial)
+    outbox.put(0, {"loss": 0}, None)
+    outbox.put(1, {"loss": 1}, SavedCheckpoint("s3://1"), is_held=True)
+    outbox.put(2, {"loss": 2}, None)
+    outbox.drop_held()
+    outbox.release(1, {"accuracy": 1})
+    outbox.put(3, {"loss": 3}, SavedCheckpoint("s3://3"))
+    outbox.add_checkpoint(2, SavedCheckpoint("s3://2"))
+    outbox.add_checkpoint(0, SavedCheckpoint("s3://0"))
+    outbox.start()
+    assert outbox.flush(PATIENCE_SECONDS)
+    assert [(one.sequence, one.checkpoint) for one in service.reports[trial]] == [(0, None), (0, "s3://0")]
+    outbox.close()
+    outbox.join()
+
+
 def test_a_long_text_is_sent_in_pieces_that_the_wire_accepts(service: FakeService, trial: str) -> None:
     text = 1_500_000 * "\N{BULLET}"
     outbox = LogOutbox(ServiceClient(service.url, f"lease-{trial}"), trial, nothing)

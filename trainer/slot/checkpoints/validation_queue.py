@@ -94,9 +94,9 @@ class Validations:
         return sequence in self._asked
 
     def hold(self, sequence: int) -> bool:
-        """The report counts. Returns whether it is to be held back until `on_end`."""
+        """The report counts. Returns whether it is to be held back until `on_end`, which comes soon after `cancel`."""
         with self._changed:
-            if sequence not in self._asked or self._is_void(sequence):
+            if sequence not in self._asked or self._is_after_last(sequence):
                 return False
             self._held.append(sequence)
             self._found[sequence] = ValidationOutcome()
@@ -155,7 +155,10 @@ class Validations:
         return failures[0] if failures and not has_succeeded else None
 
     def _is_void(self, sequence: int) -> bool:
-        return self._is_cancelled or (self._last is not None and sequence > self._last)
+        return self._is_cancelled or self._is_after_last(sequence)
+
+    def _is_after_last(self, sequence: int) -> bool:
+        return self._last is not None and sequence > self._last
 
     # The thread.
 

@@ -80,6 +80,23 @@ def test_an_attempt_that_is_ended_waits_for_no_validation(tmp_path: Path, order:
     scenario(tmp_path, run)
 
 
+@pytest.mark.parametrize(("order", "count"), [(Killed, 2), (Preempted, 1)])
+def test_a_report_on_its_way_to_be_validated_when_an_attempt_is_given_back_is_repeated_elsewhere(
+    tmp_path: Path, order: type[State], count: int
+) -> None:
+    """The next attempt would resume from a checkpoint whose validation was lost. That of a killed one counts."""
+
+    async def run(one: Played) -> None:
+        assert await one.report(0) == "continue"
+        await asyncio.to_thread(until, lambda: len(losses(one)) == 1, "a report", SECONDS)
+        one.attempt.end_now(order())
+        await one.report_for_validation(1)
+        await one.conclude()
+        assert len(losses(one)) == count
+
+    scenario(tmp_path, run)
+
+
 def test_a_late_stop_voids_the_validations_after_it(tmp_path: Path) -> None:
     async def run(one: Played) -> None:
         cut = Answer(decision=Decision.STOP, reason="slow", deciding_sequence=0)
