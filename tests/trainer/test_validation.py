@@ -172,6 +172,18 @@ def test_a_validation_that_ends_its_process_is_the_users_error(
     assert "validated.py" in (error.traceback or "")
 
 
+def test_the_log_has_the_output_of_a_validation_that_ray_starts_again(
+    service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
+) -> None:
+    gates, trial = trial_in_validation(add_validated, record, tmp_path)
+    service.wait_for(lambda: "validating" in service.log(trial, rank=2), what="the output of the first process")
+    kill_all([int(record.read_text().split()[-1])])
+    until(lambda: record.read_text().count("validates") == 2, "the second process validates")
+    (gates / "1").touch()
+    completed(service, trial)
+    assert service.log(trial, rank=2) == "validating 1 with None\n" * 2
+
+
 def test_a_slot_that_is_killed_takes_its_validation_with_it_and_the_retry_validates(
     service: FakeService, add_validated: AddValidated, record: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,8 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 def at_least_once(handler: Handler) -> Handler:
     """Ray calls it again when the connection broke during the call, so a repetition must change nothing.
 
-    Other calls are made once, and fail then. This is for messages whose senders do not wait for the answer.
+    Other calls are made once, and fail then. This is for messages whose senders do not wait for the answer,
+    or do not notice that it fails.
     """
     repeated: Handler = ray.method(max_task_retries=-1)(handler)
     return repeated
@@ -61,14 +62,15 @@ class WorkerMessageHandlers:
         attempt = self._attempt_of(run)
         return await attempt.all_gather(number, rank, world_size, value) if attempt is not None else []
 
-    async def validation_began(self, run: str, process: dict[str, Any]) -> None:
-        if (attempt := self._attempt_of(run)) is not None:
-            attempt.validations.began(UserProcess(**process))
+    async def validation_began(self, run: str, process: dict[str, Any]) -> int:
+        attempt = self._attempt_of(run)
+        return attempt.validation_began(UserProcess(**process)) if attempt is not None else 0
 
     async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
         attempt = self._attempt_of(run)
         return await attempt.validated(seconds if waits else 0) if attempt is not None else {}
 
+    @at_least_once
     async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
         """Accepts the output immediately; returns when the rank may send more."""
         if (attempt := self._attempt_of(run)) is not None:

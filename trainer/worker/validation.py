@@ -34,7 +34,7 @@ Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]
 
 @dataclass(frozen=True)
 class ValidationJob:
-    """One validation. `checkpoint` is its URI; its output is sent as that of rank `log_rank`, from `log_offset` on."""
+    """One validation. `checkpoint` is its URI; its output is sent as that of rank `log_rank`."""
 
     run: str
     slot: Any
@@ -44,7 +44,6 @@ class ValidationJob:
     package_folder: str | None
     has_secrets: bool
     log_rank: int
-    log_offset: int
     checkpoint: str
     fn_kwargs: Mapping[str, Any]
 
@@ -54,8 +53,9 @@ def validate(job: ValidationJob) -> Validated:
     detach_children_from_ray()
     secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
     masker = Masker(secrets.values())
-    with sending_output(job.slot, job.run, job.log_rank, masker, offset=job.log_offset):
-        ray.get(job.slot.validation_began.remote(job.run, asdict(this_process())))
+    # Asked by each process: Ray repeats the task in a new one if the process dies.
+    offset: int = ray.get(job.slot.validation_began.remote(job.run, asdict(this_process())))
+    with sending_output(job.slot, job.run, job.log_rank, masker, offset=offset):
         os.environ.update(secrets)
         metrics, failure = _call(job)
         if failure is not None:

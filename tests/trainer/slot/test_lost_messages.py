@@ -18,6 +18,7 @@ import pathlib
 import time
 
 def train_fn(config):
+    print("it waits", flush=True)
     while not pathlib.Path(config["end"]).exists():
         time.sleep(0.05)
 """
@@ -32,7 +33,7 @@ def losing(count: int) -> dict[str, str]:
     }
 
 
-def test_a_slot_learns_of_its_workers_start_though_the_messages_are_lost_at_first(
+def test_a_slot_gets_the_messages_of_its_workers_start_and_their_output_though_they_are_lost_at_first(
     alone: FakeService, tmp_path: Path
 ) -> None:
     import ray  # noqa: PLC0415 - heavy
@@ -44,12 +45,13 @@ def test_a_slot_learns_of_its_workers_start_though_the_messages_are_lost_at_firs
         "entrypoint": "train:train_fn",
         "package": alone.add_package(WAITS),
         "scaling": SCALING,
-        "runtime_env": {"env_vars": losing(2)},
+        "runtime_env": {"env_vars": losing(6)},
     }
     trial = alone.add_trial(trainer, {"end": str(end)}, lease_seconds=3)
     slot = started(Slot, trial, alone)
     until(lambda: ray.get(slot.status.remote())["began"], "the slot knows that the worker has started")
     alone.wait_for(lambda: any(alone.phases[trial]), what="a heartbeat after the function has begun")
+    alone.wait_for(lambda: alone.log(trial) == "it waits\n", what="the output, while the function runs")
     end.touch()
     assert alone.finished(trial).outcome == Outcome.COMPLETED
     ray.kill(slot)

@@ -21,7 +21,7 @@ from trainer.worker.messages import RankReport
 EARLIER = {"earlier_checkpoints": ["/s/1/a", "/s/1/b"], "earlier_runs": ["x/trial-0-attempt-1", "x/trial-0-attempt-2"]}
 
 
-def no_validation(uri: str, fn_kwargs: Any, log_offset: int) -> Any:
+def no_validation(uri: str, fn_kwargs: Any) -> Any:
     raise AssertionError("no report asks for one")
 
 

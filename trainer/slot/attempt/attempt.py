@@ -41,10 +41,11 @@ from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics
 from trainer.slot.attempt.time_limits import TimeLimits
 from trainer.slot.checkpoints.checkpoint_ledger import CheckpointLedger
 from trainer.slot.checkpoints.checkpoint_sizes import CheckpointSizes
-from trainer.slot.checkpoints.validation_queue import StartTask, Task, Validations
+from trainer.slot.checkpoints.validation_queue import Start, Validations
 from trainer.worker.failures import LOST, Failure
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import RankReport, WorkerEnded, WorkerStarted
+from trainer.worker.user_process import UserProcess
 
 logger = logging.getLogger("paceline")
 
@@ -57,7 +58,7 @@ OTHER_RANKS_SECONDS = 0.5
 class Attempt:
     """`remove` is that of `CheckpointLedger`. `masker` knows the workers' secrets.
 
-    `start_validation(uri, fn_kwargs, log_offset)` starts the validation of a checkpoint.
+    `start_validation(uri, fn_kwargs)` starts the validation of a checkpoint.
 
     Orders to end come from several threads and go through `state`, which serializes them. What workers report comes in
     the slot's event loop, to which `barrier`, with the reports and their answers, and `all_gather` belong. The slot's
@@ -71,7 +72,7 @@ class Attempt:
         loop: asyncio.AbstractEventLoop,
         runner: Runner,
         remove: Callable[[str], None],
-        start_validation: StartTask,
+        start_validation: Start,
         masker: Masker = NO_SECRETS,
     ) -> None:
         self.assignment = assignment
@@ -83,9 +84,8 @@ class Attempt:
         self.delivery = Delivery(assignment, addresses, self, self._progress)
         self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
-        self._start_validation = start_validation
         self.validations = Validations(
-            assignment.trainer.validation, self._validate, self._validation_ended, self._note_not_validated
+            assignment.trainer.validation, start_validation, self._validation_ended, self._note_not_validated
         )
         self.barrier = ReportBarrier(self._deliver, runner.wake, self.validations.is_asked)
         self.all_gather = AllGather()
@@ -181,14 +181,14 @@ class Attempt:
         )
         return self.validations.found()
 
+    def validation_began(self, process: UserProcess) -> int:
+        """A process is about to validate. Its output is that of one more rank, from the returned offset on."""
+        self.validations.began(process)
+        return self.ranks.end_of_log(self._workers.max_workers, self.delivery.logs.put)
+
     def _validation_ended(self, sequence: int, metrics: Mapping[str, Any]) -> None:
         self.delivery.reports.release(sequence, metrics)
         self._changes.notify()
-
-    def _validate(self, uri: str, fn_kwargs: Mapping[str, Any]) -> Task:
-        """Its output follows that of the workers' ranks, as that of one more."""
-        sent = self.ranks.log_offsets.get(self._workers.max_workers, 0)
-        return self._start_validation(uri, fn_kwargs, sent)
 
     def _note_not_validated(self, message: str) -> None:
         """In the log of the validations: the trial may well complete without this one's metrics."""

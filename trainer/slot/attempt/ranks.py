@@ -111,16 +111,32 @@ class Ranks:
         self._oom_kills[rank] = kills
 
     def add_log(self, rank: int, offset: int, text: str, positions: dict[str, int], send: SendLog) -> None:
-        """Send output of the rank from `offset` on, in its order: Ray may run a later call before an earlier one."""
+        """Send output of the rank from `offset` on, in its order: Ray may run a later call before an earlier one.
+
+        Ray also repeats a call that may have been lost, so the same output may come twice.
+        """
         with self._log_lock:
-            if rank in self._remains_taken:
+            if rank in self._remains_taken or offset < self.log_offsets.get(rank, 0):
                 return
             early = self._early_logs[rank]
             early[offset] = text, positions
             while (offset := self.log_offsets.get(rank, 0)) in early:
-                text, self.log_positions[rank] = early.pop(offset)
-                self.log_offsets[rank] = offset + len(text.encode())
-                send(rank, offset, text)
+                self._send_early(rank, offset, send)
+
+    def end_of_log(self, rank: int, send: SendLog) -> int:
+        """The offset from which a new process goes on with the rank's output.
+
+        What an earlier one has sent after output that died with it is sent before: the service notes what is missing.
+        """
+        with self._log_lock:
+            for offset in sorted(self._early_logs[rank]):
+                self._send_early(rank, offset, send)
+            return self.log_offsets.get(rank, 0)
+
+    def _send_early(self, rank: int, offset: int, send: SendLog) -> None:
+        text, self.log_positions[rank] = self._early_logs[rank].pop(offset)
+        self.log_offsets[rank] = offset + len(text.encode())
+        send(rank, offset, text)
 
     def add_times(self, rank: int, times: dict[str, float]) -> None:
         """The newest fields of the rank's `PhaseTimes`."""

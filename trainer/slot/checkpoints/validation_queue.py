@@ -43,9 +43,6 @@ class Task(Protocol):
 Start = Callable[[str, Mapping[str, Any]], Task]
 """Gets the URI of the checkpoint and the function's keyword arguments."""
 
-StartTask = Callable[[str, Mapping[str, Any], int], Task]
-"""As `Start`; also gets how much of the output was sent before."""
-
 
 class ValidationOutcome(NamedTuple):
     """What became of a validation."""

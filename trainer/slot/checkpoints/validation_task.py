@@ -9,7 +9,7 @@ from trainer.ray_train.cluster_state import node_labels, unreserved_resources
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.resources import Bundle, bundle_of_validation
 from trainer.slot.assignment import Assignment
-from trainer.slot.checkpoints.validation_queue import StartTask
+from trainer.slot.checkpoints.validation_queue import Start
 from trainer.slot.user_package import UserPackage
 from trainer.worker.failures import LOST, Failure, headline
 from trainer.worker.user_process import UserProcess
@@ -50,12 +50,12 @@ class RayTask:
         )
 
 
-def validation_starter(assignment: Assignment, package: UserPackage, slot: Any) -> StartTask:
+def validation_starter(assignment: Assignment, package: UserPackage, slot: Any) -> Start:
     """For an attempt of this assignment. Each validation gets a new process."""
     trainer = assignment.trainer
     spec = trainer.validation or {}
 
-    def start(uri: str, fn_kwargs: Mapping[str, Any], log_offset: int) -> RayTask:
+    def start(uri: str, fn_kwargs: Mapping[str, Any]) -> RayTask:
         options = {name: value for name, value in spec["ray_remote_kwargs"].items() if value or name == "max_retries"}
         job = ValidationJob(
             run=assignment.run_name,
@@ -66,7 +66,6 @@ def validation_starter(assignment: Assignment, package: UserPackage, slot: Any) 
             package_folder=package.folder,
             has_secrets=bool(trainer.secrets),
             log_rank=trainer.workers.max_workers,
-            log_offset=log_offset,
             checkpoint=uri,
             fn_kwargs=fn_kwargs,
         )

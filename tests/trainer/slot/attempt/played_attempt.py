@@ -119,7 +119,7 @@ class Played:
 
         self.attempt.state.move = remember  # type: ignore[method-assign]
 
-    def start_validation(self, uri: str, fn_kwargs: Mapping[str, Any], log_offset: int) -> PlayedValidation:  # noqa: ARG002
+    def start_validation(self, uri: str, fn_kwargs: Mapping[str, Any]) -> PlayedValidation:
         self.validations.append(PlayedValidation(uri, dict(fn_kwargs)))
         return self.validations[-1]
 

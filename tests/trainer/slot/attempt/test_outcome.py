@@ -228,6 +228,15 @@ def test_output_that_arrives_out_of_order_is_sent_on_in_order() -> None:
     assert group.log_offsets == {0: 4}
 
 
+def test_output_that_arrives_twice_is_sent_once() -> None:
+    group, sent = Ranks(1), list[tuple[int, int, str]]()
+    for offset, text in ((0, "one"), (0, "one"), (3, "two"), (0, "one"), (6, "three"), (3, "two")):
+        group.add_log(0, offset, text, {"file": offset + len(text)}, lambda *log: sent.append(log))
+    assert sent == [(0, 0, "one"), (0, 3, "two"), (0, 6, "three")]
+    assert group.log_positions == {0: {"file": 11}}
+    assert not any(group._early_logs.values())
+
+
 def test_output_that_arrives_while_the_files_of_a_dead_rank_are_read_is_sent_once() -> None:
     group, sent = ranks(None), list[tuple[int, int, str]]()
 

@@ -16,11 +16,13 @@ from trainer.slot.checkpoints.validation_queue import Validations
 from trainer.wire import Answer, Decision
 from trainer.worker.failures import CANNOT_START, USER_ERROR, Failure
 from trainer.worker.messages import RankReport, WorkerEnded
+from trainer.worker.user_process import UserProcess
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
 SPEC = {"entrypoint": "train:validate", "fn_kwargs": {"batch": 1, "fast": True}}
 FAILED = Failure(USER_ERROR, "ValueError: no")
+PROCESS = UserProcess("n", [], None)
 
 
 def losses(one: Played) -> list[dict[str, Any]]:
@@ -60,6 +62,24 @@ def test_reports_wait_for_the_validations_before_them_and_training_does_not(tmp_
         assert [report.checkpoint is not None for report in one.service.reports[one.trial]] == [True, False, True]
         found = await one.attempt.validated(None)
         assert {status for status, _ in found.values()} == {"VALIDATED"}
+
+    scenario(tmp_path, run)
+
+
+def test_the_output_of_each_process_that_validates_follows_that_of_the_one_before(tmp_path: Path) -> None:
+    """Ray repeats a validation whose process has died, here with a part of its output."""
+
+    async def run(one: Played) -> None:
+        one.service.expects_gaps = True
+        for offset, text in ((0, "the first one\n"), (14 + 5, "without its middle\n")):
+            one.attempt.log(1, offset, text, {})
+        second = one.attempt.validation_began(PROCESS)
+        assert second == 14 + 5 + 19
+        one.attempt.log(1, second, "the second one\n", {})
+        await one.attempt.worker_ended(0, WorkerEnded())
+        await one.conclude()
+        expected = "the first one\n[missing up to 19]without its middle\nthe second one\n"
+        assert one.service.log(one.trial, rank=1) == expected
 
     scenario(tmp_path, run)
 
