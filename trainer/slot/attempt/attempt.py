@@ -91,8 +91,7 @@ class Attempt:
         self.all_gather = AllGather()
         self._deciding_sequence: int | None = None
         self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self.end_now)
-        kill = partial(self.end_now, Killed())
-        self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, kill)
+        self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, partial(self.end_now, Killed()))
         self._loop = loop
         self._changes = LoopSignal(loop)
         self._runner = runner
@@ -225,7 +224,10 @@ class Attempt:
         self.has_reported = True
         self._time_limits.expect_report()
         saved = None if checkpoint is None else self._saved(sequence, checkpoint)
-        self.delivery.reports.put(sequence, metrics, saved, is_held=self.validations.hold(sequence))
+        is_held = self.validations.is_to_hold(sequence)
+        self.delivery.reports.put(sequence, metrics, saved, is_held=is_held)
+        if is_held:
+            self.validations.hold(sequence)
 
     def _saved(self, sequence: int, path: str) -> SavedCheckpoint:
         size = self._sizes.bytes_of(sequence, self.ranks.world_size)

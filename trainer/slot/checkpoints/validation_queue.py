@@ -90,18 +90,20 @@ class Validations:
     def is_asked(self, sequence: int) -> bool:
         return sequence in self._asked
 
-    def hold(self, sequence: int) -> bool:
-        """The report counts. Returns whether it is to be held back until `on_end`, which comes soon after `cancel`."""
+    def is_to_hold(self, sequence: int) -> bool:
+        """Whether the report is to be held back until `on_end`, also after `cancel`, when that comes immediately."""
         with self._changed:
-            if sequence not in self._asked or self._is_after_last(sequence):
-                return False
+            return sequence in self._asked and not self._is_after_last(sequence)
+
+    def hold(self, sequence: int) -> None:
+        """The report counts, and is held back: `on_end` may come now."""
+        with self._changed:
             self._held.append(sequence)
             self._found[sequence] = ValidationOutcome()
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="paceline-validations", daemon=True)
                 self._thread.start()
-        return True
 
     def saved(self, sequence: int, path: str, uri: str) -> None:
         """All ranks have saved the checkpoint of this report. `path` is Ray's name for it."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import queue
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,6 +115,27 @@ def test_a_report_on_its_way_to_be_validated_when_an_attempt_is_given_back_is_re
         await one.report_for_validation(1)
         await one.conclude()
         assert len(losses(one)) == count
+
+    scenario(tmp_path, run)
+
+
+class InlineThread:
+    """It has ended as soon as it is started."""
+
+    def __init__(self, target: Callable[[], None], name: str, daemon: bool) -> None:  # noqa: ARG002
+        self.start = target
+
+
+def test_a_report_is_sent_although_its_validation_ends_as_soon_as_it_can_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline = SimpleNamespace(Thread=InlineThread, Condition=threading.Condition)
+    set_constant(monkeypatch, Validations.hold, "threading", inline)
+
+    async def run(one: Played) -> None:
+        one.attempt.end_now(Killed())
+        await one.report_for_validation(0)
+        await asyncio.to_thread(until, lambda: losses(one) == [{"loss": 0.0}], "the report", SECONDS)
 
     scenario(tmp_path, run)
 
@@ -246,7 +269,8 @@ def test_a_report_that_comes_after_the_training_is_not_held_for_good() -> None:
     validations.training_is_over()
     assert ended.get(timeout=SECONDS) == 0
     until(lambda: validations._thread is None, "the thread has ended")
-    assert validations.hold(1)
+    assert validations.is_to_hold(1)
+    validations.hold(1)
     assert ended.get(timeout=SECONDS) == 1
 
 
