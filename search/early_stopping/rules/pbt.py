@@ -76,13 +76,15 @@ class Pbt(StoppingRule):
         return self.interval * max(-(-self.grace_steps // self.interval), 1)
 
     def milestones(self, report: MetricReport, history: History) -> list[int]:  # noqa: ARG002
-        """Only the highest: a report that jumps over several milestones skips the others.
+        """Only the highest: a report that jumps over several milestones skips the others. None with the last report.
 
         Trials that report at the same steps have the same milestones. Otherwise the trials that are behind resume until
         they have caught up.
         """
+        if report.step >= self.max_step:
+            return []
         before = report.previous_step
-        highest = min(report.step, self.max_step - 1) // self.interval * self.interval
+        highest = report.step // self.interval * self.interval
         return [highest] if highest >= self._first_milestone and (before is None or highest > before) else []
 
     def judge(self, report: MetricReport, milestone: int, history: History) -> Verdict:  # noqa: ARG002

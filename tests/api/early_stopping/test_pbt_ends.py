@@ -49,6 +49,23 @@ def test_a_member_that_leaves_does_not_block_the_population(service: Api, how: s
     assert "of 3;" in decisions(service, trials(service, name)[2])[1]["reason"]
 
 
+def test_no_member_pauses_at_its_last_report_if_its_reports_do_not_fall_on_the_interval(service: Api) -> None:
+    rule = {"rule": "pbt", "interval": 10, "max_step": 100}
+    limits = {"max_trials": 2, "parallelism": 2}
+    name = service.create(**a_population(early_stopping=rule, limits=limits, step_metric="epoch"))["name"]
+    for epoch, decision in ((25, "stop"), (50, "stop"), (75, "stop"), (100, "continue")):
+        members = two(service, name)
+        for held in members:
+            number = held.assignment["number"]
+            answer = held.report(loss=number, epoch=epoch, checkpoint=f"/{held.trial}/{epoch}")
+            assert answer["decision"] == decision
+        for held in members:
+            held.finish("stopped" if decision == "stop" else "completed")
+    assert [trial["status"] for trial in trials(service, name)] == ["completed", "completed"]
+    pauses = [one for one in decisions(service, trials(service, name)[1]) if one["decision"] == "pause"]
+    assert [one["milestone"] for one in pauses] == [20, 50, 70]
+
+
 def test_a_paused_member_that_a_user_stops_does_not_block_the_population(service: Api) -> None:
     name = service.create(**a_population(limits={"max_trials": 3, "parallelism": 1}))["name"]
     trainer = Trainer()

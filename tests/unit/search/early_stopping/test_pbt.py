@@ -87,6 +87,8 @@ def paused_at(rule: Pbt, *steps: int) -> list[int]:
         ({"grace_steps": 6}, range(1, 17), [10, 15]),
         ({"grace_steps": 10}, range(1, 17), [10, 15]),
         ({"interval": 1, "max_step": 3}, range(6), [1, 2]),
+        ({"interval": 10, "max_step": 100}, [25, 50, 75, 100], [20, 50, 70]),
+        ({"interval": 10, "max_step": 99}, range(9, 109, 10), [10, 20, 30, 40, 50, 60, 70, 80]),
     ],
 )
 def test_a_trial_pauses_at_each_multiple_of_the_interval(
