@@ -124,13 +124,13 @@ class StoppingRule(Rule):
             verdict = self.judge(report, milestone, history)
             if verdict is None:
                 continue
-            if verdict.stop and (spared := self._why_spared(report.step)) is not None:
+            if verdict.stop and (spared := self.why_spared(report.step)) is not None:
                 verdict = replace(verdict, stop=False, pauses=False, reason=f"{verdict.reason}; {spared}")
             yield verdict
             if verdict.stop:
                 return
 
-    def _why_spared(self, step: int) -> str | None:
+    def why_spared(self, step: int) -> str | None:
         """Why no trial is stopped at this step; None where trials may be stopped."""
         if step < self.grace_steps:
             return f"no trial is stopped before step {self.grace_steps}"

@@ -30,7 +30,7 @@ def arrival(rule: Rungs, report: MetricReport, rung: int, history: History) -> V
         value=report.value,
         cutoff=finite_number(cutoff),
         compared_count=standing.count,
-        reason=_reason(rule, report, rung, cutoff, count) + (_why_paused(report, cutoff) if pauses else ""),
+        reason=_reason(rule, report, rung, cutoff, count) + (_why_paused(rule, report, cutoff) if pauses else ""),
         compared_with=tuple(peer.number for peer in nearest),
         pauses=pauses,
     )
@@ -73,7 +73,7 @@ def _within_quota_at(rule: Rungs, paused: PausedTrials, rung: int, pool: int, mi
     first, nearest = peers_around(peers, paused.direction, quota - 1)
     cutoff = nearest[quota - 1 - first].value
     while best and _is_among(peers, quota, best, cutoff, paused.direction):
-        yield _promotion(rule, paused, rung, pool, best, cutoff, count, nearest)
+        yield _promotion(rule, paused, rung, pool, best, cutoff, quota, count, nearest)
         best = paused.best(rung, pool)
 
 
@@ -115,12 +115,12 @@ def _reason(rule: Rungs, report: MetricReport, rung: int, cutoff: float | None, 
     if cutoff is None:
         needed = max(1 if rule.extra_count else rule.reduction_factor, rule.bootstrap_count + 1)
         return rule.bootstrap_in_words(what, count, name, needed)
-    return rule.comparison_with_cutoff(what, relation, count, name)
+    return rule.comparison_with_cutoff(what, relation, rule.quota(count), count, name)
 
 
-def _why_paused(report: MetricReport, cutoff: float | None) -> str:
+def _why_paused(rule: Rungs, report: MetricReport, cutoff: float | None) -> str:
     tie = "; older trials with this value come first" if report.value == cutoff else ""
-    return f"{tie}; it is paused there"
+    return tie if rule.why_spared(report.step) else f"{tie}; it is paused there"
 
 
 def _promotion(
@@ -130,11 +130,13 @@ def _promotion(
     pool: int,
     best: Peer,
     cutoff: float,
+    quota: int,
     count: int,
     nearest: Sequence[Peer],
 ) -> Release:
     value, relation = compared(best.value, cutoff)
-    reason = rule.comparison_with_cutoff(f"{paused.metric} {value}", relation, count, rule.rung_name(pool, rung))
+    what, name = f"{paused.metric} {value}", rule.rung_name(pool, rung)
+    reason = rule.comparison_with_cutoff(what, relation, quota, count, name)
     return Release(
         number=best.number,
         decision="promote",

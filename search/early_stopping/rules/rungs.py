@@ -67,15 +67,11 @@ class Rungs(StoppingRule):
             yield rung
             rung *= self.reduction_factor
 
-    def comparison_with_cutoff(self, what: str, relation: str, count: int, rung: str) -> str:
-        """The comparison that decides whether a trial passes a rung, in words."""
-        if self.extra_count:
-            best = f"best {self.quota(count)}"
-        elif count >= self.reduction_factor:
-            best = f"best {_FRACTIONS.get(self.reduction_factor, f'1/{self.reduction_factor}')}"
-        else:
-            best = "best 1"
-        compared = f"{best} of {counted(count, 'trial')} (this one included)"
+    def comparison_with_cutoff(self, what: str, relation: str, quota: int, count: int, rung: str) -> str:
+        """The comparison that decides whether a trial is among the `quota` of `count` trials that pass, in words."""
+        fraction = _FRACTIONS.get(self.reduction_factor, f"1/{self.reduction_factor}")
+        is_fraction = not self.extra_count and quota == count // self.reduction_factor
+        compared = f"best {fraction if is_fraction else quota} of {counted(count, 'trial')} (this one included)"
         return f"{what} is {relation}, the cutoff of the {compared} at {rung}"
 
     def bootstrap_in_words(self, what: str, count: int, rung: str, needed: int) -> str:

@@ -52,4 +52,4 @@ class SuccessiveHalving(Rungs):
             return self.bootstrap_in_words(what, count, rung, needed)
         if count == 1:
             return f"{what} is the first to reach {rung}"
-        return self.comparison_with_cutoff(what, relation, count, rung)
+        return self.comparison_with_cutoff(what, relation, self.quota(count), count, rung)

@@ -10,6 +10,7 @@ from service.settings import Settings
 from tests.api.early_stopping.promotion import (
     GOOD_FIRST,
     IN_BRACKETS,
+    PROMOTE,
     asked,
     bracket_of,
     decisions,
@@ -54,6 +55,21 @@ def test_of_nine_trials_three_reach_the_second_rung_and_one_the_last(service: Ap
     ended = experiment(service, name)
     assert (ended["status"], ended["end_reason"], ended["best"]["number"]) == ("completed", "max_trials", 0)
     assert ended["best"]["attempt_count"] == 3
+
+
+def test_a_trial_that_is_not_stopped_in_its_grace_period_is_not_said_to_pause(service: Api) -> None:
+    name = started(service, early_stopping=PROMOTE | {"grace_steps": 5})
+    for value in (0.9, 0.9, 0.9):
+        assert report(given(service, name), value) == "continue"
+    *_, first, tied = decisions(service, name, "continue")
+    assert first["reason"] == (
+        "accuracy 0.9 at step 1; 2 trials have reached rung 1, and none passes before 3 have; no trial is stopped "
+        "before step 5"
+    )
+    assert tied["reason"] == (
+        "accuracy 0.9 at step 1 is equal to 0.9, the cutoff of the best third of 3 trials (this one included) at rung "
+        "1; older trials with this value come first; no trial is stopped before step 5"
+    )
 
 
 def test_a_trial_that_is_paused_without_a_checkpoint_says_what_a_resumption_costs(service: Api) -> None:

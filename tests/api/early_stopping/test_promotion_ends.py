@@ -139,6 +139,20 @@ def test_the_best_of_too_few_trials_at_a_rung_still_runs_to_the_end(service: Api
     )
 
 
+@pytest.mark.parametrize("extra_count", [0, 2])
+def test_a_trial_that_is_promoted_before_a_rung_has_its_bootstrap_is_said_to_be_the_best_one(
+    service: Api, extra_count: int
+) -> None:
+    rule = PROMOTE | {"bootstrap_count": 9, "extra_count": extra_count}
+    name = started(service, max_trials=6, early_stopping=rule)
+    run_out(service, name, [0.1, 0.2, 0.9, 0.3, 0.4, 0.5])
+    [first, *_] = decisions(service, name, "promote")
+    assert (first["number"], first["cutoff"]) == (2, 0.9)
+    assert first["reason"] == (
+        "accuracy 0.9 is equal to 0.9, the cutoff of the best 1 of 6 trials (this one included) at rung 1: promoted"
+    )
+
+
 def failed(_service: Api, held: Held) -> None:
     report(held, 0.9)
     held.fail()
