@@ -14,11 +14,9 @@ def to_unit(parameter: NumberParameter, value: float) -> float:
     """Where the value is; of a finite parameter's values each has an equal part of the way, or of its logarithm."""
     low, high = _ends(parameter)
     value = min(max(value, low), high)
-    if high <= low:
-        return 0.5
     if parameter.log:
-        return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
-    return (value - low) / (high - low)
+        low, value, high = math.log(low), math.log(value), math.log(high)
+    return (value - low) / (high - low) if low < high else 0.5
 
 
 def from_unit(parameter: NumberParameter, share: float) -> JsonValue:

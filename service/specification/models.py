@@ -25,6 +25,7 @@ from search.plugins import STORED, is_accepted
 from search.problem import Problem
 from search.samplers import SAMPLERS, ChosenSampler, SamplerSpec, sampler_meant
 from search.space.forbidden import Forbidden, mistakes_in_forbidden
+from search.space.precision_mistakes import precision_mistakes
 from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
 from service.specification.cross_field_checks.trainer_mistakes import mistakes_in_trainer
@@ -189,6 +190,8 @@ class ExperimentSpec(SpecPart):
     def _mistakes(self, validation: ValidationInfo) -> Iterator[Mistake]:
         yield from _repeated("objectives", [one.metric for one in self.objectives], "give each metric once")
         yield from _repeated("constraints", [one.metric for one in self.constraints], "give max and min in one entry")
+        if not is_accepted("space", validation):
+            yield from precision_mistakes(self.space)
         for mistake in mistakes_in_forbidden(self.space):
             yield mistake.under("forbid")
         yield from self.search.mistakes_with(self.problem, accepted=is_accepted("search", validation))

@@ -95,6 +95,23 @@ def test_every_mistake_of_a_preview_is_reported(service: Api) -> None:
     assert {error["path"] for error in service.post("/v1/spaces/preview", 422, json={"n": 1})["errors"]} == {"space"}
 
 
+@pytest.mark.parametrize(
+    ("parameter", "where", "what"),
+    [
+        ({"low": 1e-5, "high": 1.0000000000000004e-5, "log": True}, "log", "must be false: a logarithmic scale does"),
+        ({"low": 1e17, "high": 1e17 + 160, "step": 1}, "step", "is too small: floats do not distinguish steps of 1 at"),
+        ({"low": -1e17, "high": -1e17 + 160, "step": 1}, "step", "is too small: floats do not distinguish steps of 1"),
+    ],
+)
+def test_a_range_or_step_that_floats_do_not_distinguish_is_refused(
+    service: Api, parameter: dict[str, Any], where: str, what: str
+) -> None:
+    wrong = {"x": {"type": "float", **parameter}}
+    for path, body in (("experiments", a_spec(space=wrong)), ("spaces/preview", {"space": wrong})):
+        [error] = service.post(f"/v1/{path}", 422, json=body)["errors"]
+        assert (error["path"], error["message"].startswith(what)) == (f"space.x.{where}", True)
+
+
 def test_a_complete_spec_can_be_previewed(service: Api) -> None:
     yaml = "name: digits\nspace: {x: {type: int, low: 1, high: 2}}\nobjectives: [{metric: loss, direction: minimize}]\n"
     headers = {"Content-Type": "application/yaml"}

@@ -45,6 +45,12 @@ def test_every_configuration_is_tried_once_before_any_is_tried_again(sampler: st
     assert set(found[size:]) <= set(found[:size])
 
 
+def test_steps_of_an_earlier_version_that_floats_do_not_distinguish_are_tried_again_after_all_of_them() -> None:
+    space = Space.model_validate({"x": {"type": "float", "low": 1e17, "high": 1e17 + 160, "step": 1}})
+    found = searched(Study(Problem(space, ("minimize",)), SamplerSpec(sampler="random"), 7), 14)
+    assert len(set(found)) == len(set(found[:11])) == 11
+
+
 @pytest.mark.parametrize("sampler", [one for one in SAMPLERS if one != "cmaes"])
 def test_the_finite_part_of_an_infinite_space_is_not_repeated(sampler: str) -> None:
     """The best configuration by far is `linear`, of which there is one."""

@@ -278,3 +278,11 @@ def test_what_is_proposed_beside_the_best_trial_is_not_the_best_trial_again() ->
             known.append(params)
             view.update([Observation(number, params, "completed", (-float(str(params["x"])),))])
     assert beside > 40
+
+
+def test_a_range_of_an_earlier_version_whose_ends_have_the_same_logarithm_may_have_a_prior() -> None:
+    narrow = {"low": 1e-5, "high": 1.0000000000000004e-5, "log": True, "prior": {"value": 1e-5}}
+    problem = problem_of({"x": {"type": "float", **narrow}, "y": BELIEVED["x"]})
+    for number in range(9):
+        params = propose(Study(problem, RANDOM, 7), [], number)
+        assert problem.space.mistakes_in(params) == []
