@@ -26,6 +26,9 @@ class Experiment(Protocol):
     def complete(self, number: int, rule: Rule) -> None:
         """Record that the trial has completed, for a rule that compares with completed trials."""
 
+    def reopen(self, number: int, rule: Rule) -> None:
+        """Record that the trial, which has completed, is retried."""
+
 
 class HistoryConformance:
     """Inherit in a test module, with a fixture `experiment`."""
@@ -110,3 +113,18 @@ class HistoryConformance:
         assert [one.number for one in peers(4, ALL).ranked("maximize", 0, 10)] == [1]
         assert [(one.number, one.value) for one in peers(4, COMPLETED).ranked("maximize", 0, 10)] == [(0, 0.5)]
         assert [(one.number, one.value) for one in peers(AT_END, COMPLETED).ranked("maximize", 0, 10)] == [(0, at_end)]
+
+    def test_a_trial_moves_at_milestones_that_it_has_not_reported_too(self, experiment: Experiment) -> None:
+        """Such as those of a rung that lies between two reports."""
+        rule: Rule = TypeAdapter(EarlyStoppingSpec).validate_python({"rule": "median"})
+        for step in (12, 24):
+            experiment.report(0, step, 0.5)
+            experiment.of(0).reach(step // 10 * 10, 0.5, ALL)
+        peers = experiment.of(1).peers
+        for _ in range(2):
+            experiment.complete(0, rule)
+            assert [peers(milestone, COMPLETED).count() for milestone in (10, 20, AT_END)] == [1, 1, 1]
+            assert [peers(milestone, ALL).count() for milestone in (10, 20, AT_END)] == [0, 0, 0]
+            experiment.reopen(0, rule)
+            assert [peers(milestone, COMPLETED).count() for milestone in (10, 20, AT_END)] == [0, 0, 0]
+            assert [peers(milestone, ALL).count() for milestone in (10, 20)] == [1, 1]

@@ -22,6 +22,9 @@ class InMemoryExperiment:
         curve = self.history.curves[number]
         self.history.complete(rule, number, curve[max(curve)])
 
+    def reopen(self, number: int, rule: Rule) -> None:
+        self.history.reopen(rule, number, bracket=None)
+
 
 class TestInMemoryHistory(HistoryConformance):
     @pytest.fixture

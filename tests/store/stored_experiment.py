@@ -45,6 +45,9 @@ class StoredExperiment:
     def complete(self, number: int, rule: Rule) -> None:
         StoredHistory(self.session, self.trials[number], self.metric).complete(rule)
 
+    def reopen(self, number: int, rule: Rule) -> None:
+        StoredHistory(self.session, self.trials[number], self.metric).reopen(rule.pool_of(number))
+
 
 @contextmanager
 def stored_experiment(database_url: str, metric: str | None = None) -> Iterator[StoredExperiment]:

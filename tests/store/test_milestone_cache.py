@@ -172,8 +172,7 @@ def _take(session: Session, id_: str, step: Step, stored: Stored) -> None:
             assert milestones_of(session, id_).add(*facts, is_new=tells and is_new) == is_new
             stored[milestone].setdefault(number, (value, pool))
         case Move(number, pool):
-            everywhere = select(MilestoneRow.milestone).where(MilestoneRow.experiment_id == id_)
-            milestones_of(session, id_).move(f"{id_}-{number}", number, everywhere, pool)
+            milestones_of(session, id_).move(f"{id_}-{number}", number, pool)
             for there in stored.values():
                 if number in there:
                     there[number] = there[number][0], pool

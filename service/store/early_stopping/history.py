@@ -15,7 +15,7 @@ from search.problem import Direction, best_value_of
 from search.reported_numbers import finite_number
 from service.store.early_stopping.milestones import milestones_of
 from service.store.early_stopping.reported_values import reported_values
-from service.store.tables import ReportRow, TrialRow
+from service.store.tables import TrialRow
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,22 @@ class StoredHistory:
 
         Without effect if the trial has no value at its end: `reopen` finds by that value what it has to undo.
         """
-        trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
+        trial = self.trial
         last = trial.value if self.metric is None else self._last_value()
         value = None if last is None else value_at_end(rule, last, self)
         if value is None:
             return
         milestones = milestones_of(self.session, trial.experiment_id)
         if has_trait(rule, "compares_completed"):
-            milestones.move(trial.id, trial.number, steps, COMPLETED)
+            milestones.move(trial.id, trial.number, COMPLETED)
         milestones.put_end(trial.id, trial.number, value)
 
     def reopen(self, pool: int) -> None:
         """Undo `complete` when the trial is retried. `pool` is the one in which it is compared while it runs."""
-        trial, steps = self.trial, select(ReportRow.step).where(ReportRow.trial_id == self.trial.id)
+        trial = self.trial
         milestones = milestones_of(self.session, trial.experiment_id)
         if milestones.withdraw_end(trial.id, trial.number):
-            milestones.move(trial.id, trial.number, steps, pool, only_from=COMPLETED)
+            milestones.move(trial.id, trial.number, pool, only_from=COMPLETED)
 
     def _last_value(self) -> float | None:
         return next((value for _, value in self._newest_first(1)), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from search.early_stopping import AT_END, COMPLETED, UNCOMPARED
@@ -74,13 +74,10 @@ class Milestones:
         self.session.connection().execute(changing.values(value=value, pool=pool, change=self._next_change()))
         self.cached.put(number, AT_END, value, pool)
 
-    def move(
-        self, trial_id: str, number: int, milestones: Select[int], pool: int, *, only_from: int | None = None
-    ) -> None:
-        """Move the trial to another pool at those of `milestones` that it has reached, or at those in `only_from`."""
+    def move(self, trial_id: str, number: int, pool: int, *, only_from: int | None = None) -> None:
+        """Move the trial to another pool at all milestones but its end, or at those of them that are in `only_from`."""
         change = self._next_change()
-        own = (MilestoneRow.experiment_id == self.experiment.id, MilestoneRow.trial_id == trial_id)
-        moving = update(MilestoneRow).where(*own, MilestoneRow.milestone.in_(milestones))
+        moving = update(MilestoneRow).where(MilestoneRow.trial_id == trial_id, MilestoneRow.milestone != AT_END)
         if only_from is not None:
             moving = moving.where(MilestoneRow.pool == only_from)
         moved = moving.values(pool=pool, change=change).returning(MilestoneRow.milestone, MilestoneRow.value)

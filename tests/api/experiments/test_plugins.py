@@ -142,6 +142,11 @@ ODD = {
     "no-reason": {"said": "{'reason': None}"},
     "surrogate": {"said": "{'reason': 'a\\ud800b'}"},
 }
+BETWEEN_STEPS = {
+    "rule": "moody",
+    "reached": "[2] if report.step == 3 else []",
+    "said": "{'stop': bool(history.peers(2, -1).count())}",
+}
 ENTRY_POINTS = """
 [paceline.samplers]
 absent = not_installed_anywhere:Sampler
@@ -199,6 +204,7 @@ def answers(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
         "patient": {"early_stopping": {"rule": "patient", "patience": 0, "wrapped_rule": {"rule": "plateau"}}},
         **{name: {"early_stopping": {"rule": name}} for name in ("careless", "quitting")},
         **MOODY,
+        "between-steps": {"early_stopping": BETWEEN_STEPS},
         **{f"odd-{name}": {"early_stopping": {"rule": "odd", **options}} for name, options in ODD.items()},
         **{name: {"search": {"sampler": name}} for name in ("late", "exiting", "hooked", "renewed")},
         "changing": {"search": {"sampler": "changing", "options": {"width": 0.9}}},
@@ -242,6 +248,10 @@ def test_a_rule_of_another_package_stops_trials_also_within_patient(answers: dic
     assert [trial["reports"] for trial in answers["flat"]["trials"]] == [3] * 6
     assert "loss has changed by 0 in the last 2 steps up to 3" in answers["flat"]["trials"][0]["reason"]
     assert answers["patient"]["spec"]["early_stopping"]["wrapped_rule"]["rule"] == "plateau"
+
+
+def test_a_rule_of_another_package_compares_between_reports_with_completed_trials(answers: dict[str, Any]) -> None:
+    assert [trial["reports"] for trial in answers["between-steps"]["trials"]] == [9, 3, 3, 3, 3, 3]
 
 
 @pytest.mark.parametrize(
