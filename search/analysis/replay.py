@@ -134,7 +134,10 @@ def replay(
 def add_to_history(
     history: InMemoryHistory, rule: Rule, metric: ComparedMetric, events: Iterable[Event], brackets: Brackets
 ) -> None:
-    """Add the milestones that the trials have reached by the rule, if it judged none of them."""
+    """Add the milestones that the trials have reached by the rule, if it stopped none of them.
+
+    A report that was not judged reaches none.
+    """
     for event in events:
         match event:
             case RecordedReport(number=number):
@@ -142,7 +145,7 @@ def add_to_history(
                 report = _metric_report(metric, event, curve.last_step, brackets.get(number))
                 curve[event.step] = event.value
                 own = history.of(number)
-                for milestone, pool in milestones_of(rule, report, own):
+                for milestone, pool in milestones_of(rule, report, own) if event.judged else ():
                     own.reach(milestone, event.value, pool)
             case Completion(number=number) if (result := metric.result_of(history.curves[number])) is not None:
                 history.complete(rule, number, result)

@@ -20,6 +20,14 @@ from service.store.sql.write_session import add_later, change_later
 from service.store.tables import DecisionRow, TrialRow
 
 
+def is_judged(trial: TrialRow) -> bool:
+    """Whether early stopping judges a report that the trial makes now: not if it has been asked to stop.
+
+    The report's event stores it, so that a replay and a later rule leave out the same reports.
+    """
+    return trial.stop_cause is None
+
+
 @dataclass(frozen=True)
 class Decider:
     """Early stopping of an experiment under the rule of this spec."""
@@ -42,7 +50,7 @@ class Decider:
             trial.number, compared.name, compared.direction, step, value, trial.judged_step, stored_bracket_of(trial)
         )
         change_later(trial, judged_step=max(step, trial.judged_step or step))
-        if trial.stop_cause is not None:
+        if not is_judged(trial):
             return []
         milestones = []
         for verdict, pool in self._verdicts(trial, report):

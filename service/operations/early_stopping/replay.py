@@ -64,7 +64,8 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     seen: set[str] = set()
     kinds = KINDS_FOR_PAUSING if has_trait(rule, "pauses") else KINDS
     recorded = events_of_kinds(database.read, experiment.id, kinds, experiment.event_count)
-    events = replay_events(_counted(without_discarded(recorded, exploits), seen), numbers, metric.name)
+    counted = _counted(without_discarded(recorded, exploits), seen)
+    events = replay_events(counted, numbers, metric.name, [one.metric for one in spec.objectives])
     # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.
     brackets = stored_brackets(found) if rule == spec.early_stopping else None
     with refused_failures(rule):

@@ -1,7 +1,8 @@
 """Translates the recorded events of an experiment into the events of a replay."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from search.analysis.replay import (
     Completion,
@@ -51,24 +52,56 @@ def without_discarded(
             yield one
 
 
-def replay_events(recorded: Iterable[EventOfKind], numbers: Mapping[str, int], metric: str) -> Iterator[Event]:
-    """Reports that arrived after the experiment's end had asked trials to stop are marked as not judged."""
-    leaving, pending = False, None
+@dataclass
+class _StopRequests:
+    """Whether a trial had been asked to stop when it reported, as far as events of earlier versions tell.
+
+    They do not tell of a user who stopped the trial, nor of its time limit. A report's event of this version says
+    whether the report was judged.
+    """
+
+    objectives: Collection[str]
+    to_all: bool = False
+    to_trials: set[int] = field(default_factory=set)
+
+    def note(self, one: EventOfKind, number: int) -> None:
+        match one.kind:
+            case "experiment.ending":
+                self.to_all = self.to_all or _stops_trials(one)
+            case "experiment.running" if "ended_by" in one.data:
+                self.to_all = False
+            case "trial.queued":
+                self.to_trials.discard(number)
+            case "report" if self._diverges(one.data["metrics"]):
+                self.to_trials.add(number)
+
+    def _diverges(self, metrics: Mapping[str, Any]) -> bool:
+        return any(name in metrics and number_in(metrics, name) is None for name in self.objectives)
+
+    def let_judge(self, one: EventOfKind, number: int) -> bool:
+        return bool(one.data.get("judged", True)) and not self.to_all and number not in self.to_trials
+
+
+def replay_events(
+    recorded: Iterable[EventOfKind], numbers: Mapping[str, int], metric: str, objectives: Collection[str] = ()
+) -> Iterator[Event]:
+    """Reports of trials that had been asked to stop are marked as not judged.
+
+    `objectives`: the metrics that have to be numbers. In events of earlier versions, they tell which trials diverged.
+    """
+    requests, pending = _StopRequests(objectives), None
     for one in recorded:
         number = numbers.get(one.trial_id or "", -1)
+        requests.note(one, number)
         if one.kind == "decision":
             if pending and pending.number == number and one.data["decision"] == "pause":
                 pending = replace(pending, pause_requested=True)
             continue
-        if one.kind == "experiment.ending":
-            leaving = leaving or _stops_trials(one)
-            if pending and one.data["reason"] == EndReason.TARGET_REACHED:
-                pending = replace(pending, judged=False)  # the report that reached the target
-        elif one.kind == "experiment.running" and "ended_by" in one.data:
-            leaving = False
+        if pending and one.kind == "experiment.ending" and one.data["reason"] == EndReason.TARGET_REACHED:
+            pending = replace(pending, judged=False)  # the report that reached the target
         if pending:
             yield pending
-        event = _event(one, number, metric, judged=not leaving)
+        event = _event(one, number, metric, judged=requests.let_judge(one, number))
         pending = event if isinstance(event, RecordedReport) else None
         if event is not None and pending is None:
             yield event

@@ -8,10 +8,13 @@ from sqlalchemy import select
 
 from search.mistakes import Mistake
 from search.reported_numbers import number_in
+from service.domain.end_reasons import EndReason
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
+from service.operations.early_stopping.decisions import is_judged
+from service.operations.experiments.experiment_end import begin_ending
 from service.operations.reports.checkpoints import add_value
-from service.operations.reports.value_updates import check_targets, newer_values, take_values
+from service.operations.reports.value_updates import newer_values, stop_at_targets, take_values
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
@@ -72,11 +75,13 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> Mapping[str, 
     counted = metrics if takes_best else newer_values(leased, metrics, step)
     change_later(trial, last_step=max(step, trial.last_step or step))
     has_values = take_values(leased, counted, step)
+    reached = stop_at_targets(leased) if has_values and trial.confirms is None else None
     data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": stored}
     data |= {"is_best": trial.best_step == step} if takes_best else {}
+    data |= {} if is_judged(trial) else {"judged": False}
     append_event(leased.session, leased.experiment, "report", data, at=leased.now, trial_id=trial.id)
-    if has_values and trial.confirms is None:
-        check_targets(leased)
+    if reached:
+        begin_ending(leased, EndReason.TARGET_REACHED, f"trial {trial.number}: {reached}")
     return metrics
 
 
