@@ -1,5 +1,6 @@
 """The loop that watches whether holders can reach the service, and extends their leases when they could not."""
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -51,20 +52,24 @@ class LeaseExtension:
         self._last: _Pass | None = None
         self._last_times: tuple[float, datetime] | None = None
         self._is_set_forward = self._is_set_back = False
+        self._is_in_doubt = threading.Event()
 
     def run_once(self) -> None:
         began = self._clock()
         now = self._compare_clocks()
         if self._is_set_back:
             self._shorten_leases()
+        if self._is_in_doubt.is_set():
+            self._is_in_doubt.clear()
+            self._last = None
         last = self._last
         if last is None or self._is_set_forward or self._may_have_missed_heartbeats(last.began):
-            self._last = None  # until all of it has succeeded
+            self._last = None  # until the leases are extended
             since = self._extend_leases()
         else:
             since = last.reachable_since
-        self._announce(began, since)
         self._last = _Pass(began, now, since)
+        self._announce(began, since)
 
     def reachability(self) -> Reachability:
         """Whether holders can reach the service, for work that begins now."""
@@ -72,13 +77,18 @@ class LeaseExtension:
         return Reachability(last and last.reachable_since, still=partial(self._is_reachable_since, last))
 
     def doubt(self) -> None:
-        """Take the present for an absence, because of an error that a pass does not meet."""
-        self._last = None
+        """Take the present for an absence, because of an error that a pass does not meet. From any thread."""
+        self._is_in_doubt.set()
 
     def _is_reachable_since(self, earlier: _Pass | None, now: datetime) -> bool:
         """Whether there was no absence since. The database's clock counts, too: it may just have been set forward."""
         last = self._last
-        if last is None or earlier is None or last.reachable_since != earlier.reachable_since:
+        if (
+            self._is_in_doubt.is_set()
+            or last is None
+            or earlier is None
+            or last.reachable_since != earlier.reachable_since
+        ):
             return False
         silent = max(self._clock() - last.began, (now - last.now).total_seconds())
         return silent <= self._tolerance

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
+from service.background.lease_extension import LeaseExtension
 from service.background.loop import PartlyFailed
 from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.heartbeat import take_heartbeat
@@ -197,3 +198,38 @@ def test_leases_are_extended_after_the_databases_disk_was_full_and_not_after_a_c
         with pytest.raises(PartlyFailed):
             loops.run_once()
     assert loops.run_once() == ended
+
+
+def test_a_full_disk_that_is_noticed_during_a_pass_counts_for_the_next_one(
+    context: Context, loops: LeaseLoops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_assignment(context)
+    let_pass(context, OVER_A_LEASE)
+
+    def notice(_: LeaseExtension, __: float) -> bool:
+        loops.extension.doubt()
+        return False
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(LeaseExtension, "_may_have_missed_heartbeats", notice)
+        loops.extension.run_once()
+    assert loops.run_once() == 0
+
+
+@pytest.mark.databases("postgresql")
+def test_a_service_that_cannot_announce_itself_extends_no_lease(
+    context: Context, clock: Seconds, loops: LeaseLoops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On SQLite there is only one service."""
+    an_assignment(context)
+    let_pass(context, OVER_A_LEASE)
+
+    def fail(*_: object) -> None:
+        raise cancelled(context)
+
+    monkeypatch.setattr("service.background.lease_extension.announce_service", fail)
+    for _ in range(5):
+        clock.now += ABSENCE / 4
+        with pytest.raises(OperationalError):
+            loops.extension.run_once()
+    assert loops.expiry.run_once() == 1
