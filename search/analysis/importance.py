@@ -1,10 +1,11 @@
 """How much each parameter matters for a metric, by Optuna's evaluators over trials with a value or a curve score.
 
-The result is a function of the trials: the same trials give the same numbers in any process.
+The result is a function of the trials: the same trials give the same numbers in any process, and in any order.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -62,8 +63,8 @@ def sampled(numbers: Sequence[int], evaluator: Evaluator) -> list[int]:
 def importance_of(
     space: Space, direction: Direction, trials: Sequence[Measured], evaluator: Evaluator = "ped_anova"
 ) -> Importance:
-    """Expects at most as many trials as `sampled` returns. Trials outside of the current space are skipped."""
-    known = [trial for trial in trials if not space.mistakes_in(trial.params)]
+    """Expects at most as many trials as `sampled` returns, in any order; those outside of the space are skipped."""
+    known = [trial for trial in sorted(trials, key=attrgetter("number")) if not space.mistakes_in(trial.params)]
     if len(known) < MIN_TRIALS:
         return Importance(used_count=len(known), reason=_too_few(len(known), len(trials)))
     if len({trial.value for trial in known}) == 1:

@@ -173,6 +173,15 @@ def test_trials_outside_of_a_narrowed_space_are_skipped() -> None:
     assert found == importance_of(SPACE, "minimize", trials(20))
 
 
+@pytest.mark.parametrize("evaluator", BOTH)
+def test_importances_do_not_depend_on_the_order_of_the_trials(evaluator: Evaluator) -> None:
+    some = [one._replace(value=round(one.value)) for one in trials(40)]
+    found = importance_of(SPACE, "minimize", some, evaluator)
+    assert all(
+        importance_of(SPACE, "minimize", others, evaluator) == found for others in (some[::-1], some[1::2] + some[::2])
+    )
+
+
 def test_many_trials_are_sampled_the_same_way_each_time() -> None:
     numbers = list(range(5000))
     some = sampled(numbers, "fanova")
