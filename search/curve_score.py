@@ -3,7 +3,8 @@
 Two trials are compared at the highest rung that both have reached. As that alone is not an order (a trial may lead at
 one rung and not at the next), the higher rungs count first: trials are ranked from the top rung down, and a trial whose
 last rung it is comes directly after the last of those that went further and were not worse at this rung. So a trial
-that was stopped never ranks before one that was as good there and went on. Trials without rungs rank by their values.
+that was stopped never ranks before one that was as good there and went on. Trials that tie where they were ranked stay
+beside each other, whatever they had shown before. Trials without rungs rank by their values.
 """
 
 import math
@@ -58,17 +59,16 @@ def best_first(losses_by_rung: Iterable[Losses], count: int, most: int | None = 
     not reached it. Of trials that tie, those with lower indexes come first.
     """
     most = count if most is None else min(most, count)
-    place = np.full(count, -1, dtype=np.intp)  # -1: not ranked yet; `most`: not among the first
+    ties = _Ties(count, most)
     order = np.empty(0, dtype=np.intp)
     for losses in losses_by_rung:
         there = np.flatnonzero(~np.isnan(losses))
-        is_new = place[there] < 0
+        is_new = ties.first[there] < 0
         new, further = there[is_new], there[~is_new]
-        place[new] = most
-        new = _candidates(losses, new, further[place[further] == most], most)
-        order = np.insert(order, _positions(losses, new, further, place, len(order)), new)[:most]
-        place[place >= 0] = most
-        place[order] = np.arange(len(order))
+        ties.add(new, losses)
+        new = _candidates(losses, new, further[ties.first[further] == most], most)
+        order = np.insert(order, _positions(losses, new, further, ties, len(order)), new)[:most]
+        ties.place(order)
     return order
 
 
@@ -106,15 +106,40 @@ def _candidates(losses: Losses, new: Rows, not_first: Rows, most: int) -> Rows:
     return new[np.argsort(losses[new], kind="stable")]
 
 
-def _positions(losses: Losses, new: Rows, further: Rows, place: Rows, end: int) -> Rows:
+class _Ties:
+    """For each trial the places of the first and the last one of those that tie with it where they were ranked.
+
+    Both are -1 if it is not ranked yet, and `most` if it is not among the first.
+    """
+
+    def __init__(self, count: int, most: int) -> None:
+        self.first, self.last = np.full((2, count), -1, dtype=np.intp)
+        self._tie, self._tie_count, self._most = np.full(count, -1, dtype=np.intp), 0, most
+
+    def add(self, new: Rows, losses: Losses) -> None:
+        """Those of the new trials that have the same loss tie."""
+        known, tie = np.unique(losses[new], return_inverse=True)
+        self._tie[new] = self._tie_count + tie
+        self._tie_count += len(known)
+
+    def place(self, order: Rows) -> None:
+        ranked, tie = self._tie >= 0, self._tie[order]
+        is_first = np.diff(tie, prepend=-1) != 0
+        begins, run = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+        self.first[ranked], self.last[ranked] = self._most, self._most
+        self.first[order], self.last[order] = begins[run], np.append(begins[1:], len(order))[run] - 1
+
+
+def _positions(losses: Losses, new: Rows, further: Rows, ties: _Ties, end: int) -> Rows:
     """The places before which the new trials are inserted.
 
-    One that is better than all that went further comes before them, but not before trials that were not at this rung.
+    One that is better than all that went further comes before them, but not before trials that were not at this rung,
+    unless they tie with the first of them.
     """
     if not len(further):
         return np.full(len(new), end)
     further = further[np.argsort(losses[further], kind="stable")]
-    last = np.maximum.accumulate(np.append(place[further].min() - 1, place[further]))
+    last = np.maximum.accumulate(np.append(ties.first[further].min() - 1, ties.last[further]))
     positions: Rows = 1 + last[np.searchsorted(losses[further], losses[new], side="right")]
     return positions
 

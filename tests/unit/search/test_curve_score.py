@@ -35,8 +35,16 @@ def ranked(trials: Sequence[Curve], most: int | None = None) -> list[int]:
 
 
 def inserted_one_by_one(trials: Sequence[Curve]) -> list[int]:
-    """The definition: from the top rung down, each trial after the last of those that went further and were as good."""
+    """The definition: from the top rung down, each trial after the last of those that went further and were as good.
+
+    Trials that tie stay beside each other.
+    """
     order: list[int] = []
+
+    def tied_with(one: int) -> list[int]:
+        last = max(trials[one])
+        return [other for other in order if max(trials[other]) == last and trials[other][last] == trials[one][last]]
+
     for rung in sorted({rung for curve in trials for rung in curve}, reverse=True):
         further = [index for index in order if rung in trials[index]]
         newcomers = [index for index, curve in enumerate(trials) if curve and max(curve) == rung]
@@ -45,9 +53,9 @@ def inserted_one_by_one(trials: Sequence[Curve]) -> list[int]:
             if not further:
                 position = len(order)
             elif as_good := [one for one in further if trials[one][rung] <= trials[index][rung]]:
-                position = 1 + max(order.index(one) for one in as_good)
+                position = 1 + max(order.index(tied) for one in as_good for tied in tied_with(one))
             else:
-                position = min(order.index(one) for one in further)
+                position = min(order.index(tied) for one in further for tied in tied_with(one))
             placed.insert(position, index)
         order = placed
     return order
@@ -88,6 +96,17 @@ def test_scores_are_shares_of_the_other_trials_in_any_order(trials: list[Curve],
     assert found.mean() == pytest.approx(0.5)
     worst = [score for curve, score in zip(trials, found, strict=True) if not curve]
     assert all(score == found.min() for score in worst)
+
+
+@given(st.lists(curves(), max_size=20), st.data())
+def test_scores_do_not_depend_on_the_order_of_the_trials(trials: list[Curve], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(trials))))
+    assert scores([trials[index] for index in order]).tolist() == scores(trials)[list(order)].tolist()
+
+
+def test_trials_that_tie_have_the_same_score_whatever_they_had_shown_before() -> None:
+    first, second, stopped = {1: 0.1, COMPLETED: 1.0}, {1: 0.9, COMPLETED: 1.0}, {1: 0.5}
+    assert scores([first, second, stopped]).tolist() == scores([second, first, stopped]).tolist() == [0.75, 0.75, 0.0]
 
 
 def test_a_lucky_survivor_ranks_by_the_last_rung_and_not_by_its_luck() -> None:
