@@ -117,7 +117,7 @@ class _Ties:
         self._tie, self._tie_count, self._most = np.full(count, -1, dtype=np.intp), 0, most
 
     def add(self, new: Rows, losses: Losses) -> None:
-        """Those of the new trials that have the same loss tie."""
+        """New trials with the same loss tie."""
         known, tie = np.unique(losses[new], return_inverse=True)
         self._tie[new] = self._tie_count + tie
         self._tie_count += len(known)

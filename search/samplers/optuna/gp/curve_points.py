@@ -2,18 +2,39 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
+from typing import Self
 
 import numpy as np
 
 from search.samplers.learning_curve import END, LearningCurve
-from search.samplers.optuna.gp.losses import Array
+from search.samplers.optuna.gp.curve_divergence import without_divergence
+from search.samplers.optuna.gp.losses import Array, Flags
 
 MAX_POINTS = 250
 """The time of a proposal grows with the cube of the points."""
 
 Point = tuple[int, float, float]
 """The index of a trial, a step, and the loss there."""
+
+
+@dataclass(frozen=True)
+class KnownPoints:
+    """What a model may learn from; `has_diverged` has an entry for each trial."""
+
+    points: Sequence[Point]
+    has_diverged: Flags
+
+    @classmethod
+    def of(cls, curves: Sequence[LearningCurve]) -> Self:
+        kept, has_diverged = without_divergence(curves)
+        return cls([] if has_diverged.all() else points_of(kept), has_diverged)
+
+    @property
+    def are_informative(self) -> bool:
+        """Whether the losses differ. Of others a model only sees that the corners are far from all trials."""
+        return len({loss for _, _, loss in self.points}) > 1
 
 
 def points_of(curves: Sequence[LearningCurve]) -> list[Point]:

@@ -13,6 +13,7 @@ from search.samplers.learning_curve import LearningCurve, learning_curve_of
 from search.samplers.optuna.ask import ask
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 from search.samplers.optuna.gp.absent_values import AbsentValues
+from search.samplers.optuna.gp.curve_points import KnownPoints
 from search.samplers.sampler import Source
 from search.space.space import Params
 
@@ -26,7 +27,7 @@ class CurveSampler(Protocol):
 
 
 class CurveProposer:
-    """Its model starts when `startup_count` trials have shown something."""
+    """Its model starts when `startup_count` trials have shown something, and something that differs."""
 
     def __init__(self, problem: Problem, seed: int, sampler: CurveSampler, startup_count: int) -> None:
         self._problem, self._seed, self._sampler, self._startup_count = problem, seed, sampler, startup_count
@@ -45,7 +46,9 @@ class CurveProposer:
         [self._trials[observation.number]] = self._absent.added_to([trial])
 
     def source(self, number: int) -> Source:
-        return "model" if len(self._curves.keys() - {number}) >= self._startup_count else "start_up"
+        curves = [curve for other, curve in self._curves.items() if other != number]
+        has_model = len(curves) >= self._startup_count and KnownPoints.of(curves).are_informative
+        return "model" if has_model else "start_up"
 
     def propose(self, number: int) -> Params:
         history = [trial for _, trial in sorted(self._trials.items()) if trial.number != number]

@@ -57,6 +57,27 @@ def test_a_good_value_at_a_later_step_is_no_better_than_the_same_progress_at_an_
     assert proposed(study_of(), history) > 0.5
 
 
+def test_it_learns_from_long_curves_that_fall_steeply_and_then_no_more() -> None:
+    """A rule that compares at every step sees such curves, of which the first losses are far above most."""
+    history = [
+        Observation(number, {"x": x}, "completed", (losses[-1],), rungs=tuple(enumerate(losses, start=1)))
+        for number, x in enumerate(number / 11 for number in range(12))
+        for losses in [[0.1 * (x - BEST) ** 2 + 2 / step for step in range(1, 65)]]
+    ]
+    assert abs(proposed(study_of(), history) - BEST) < 0.1
+
+
+@pytest.mark.parametrize("losses", [[0.5] * 3, [math.nan] * 3], ids=["equal", "no number"])
+def test_a_draw_because_the_curves_tell_nothing_is_not_said_to_come_from_the_model(losses: list[float]) -> None:
+    view = StudyView(study_of())
+    for number in range(5):
+        assert view.source(number) == "start_up"
+        view.update([Observation(number, {"x": number / 5}, "pruned", rungs=tuple(enumerate(losses, start=1)))])
+    assert view.source(5) == "start_up"
+    view.update([Observation(5, {"x": 0.9}, "pruned", rungs=((1, 1.0), (2, 0.7)))])
+    assert view.source(6) == "model"
+
+
 def test_it_counts_what_running_trials_have_shown() -> None:
     assert abs(proposed(study_of(), evenly(9, last_step=3, status="running")) - BEST) < 0.2
 
