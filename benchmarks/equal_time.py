@@ -1,10 +1,12 @@
 """Paceline and its peers at equal simulated time: many pairs of searches, kept in a file, and a table of them.
 
 The problems and the simulated workers are those of `benchmarks.search`; `designed` were looked at while the search was
-made, `held back` were not. A whole training takes TRAINING seconds on each problem. The budget is the time of 20 of
-them (`--trainings`), on all workers together. With `--start 14`, which is what Ray Train was measured to need from
-trial to trial, a start costs the peers 14 s and Paceline 0.2 s; the peers' settings pay it again when they resume a
-trial.
+made, `held back` were not. `trained` are tables of real learning curves (benchmarks/harness/curve_trainings.py), made
+when the search was ready: there the winner is scored by the test values of other trainings than the search saw.
+
+A whole training takes TRAINING seconds on each problem. The budget is the time of 20 of them (`--trainings`), on all
+workers together. With `--start 14`, which is what Ray Train was measured to need from trial to trial, a start costs the
+peers 14 s and Paceline 0.2 s; the peers' settings pay it again when they resume a trial.
 
 `run` appends the results that the file lacks, so it can be stopped and started again, and settings can be added: one
 JSON object a line, with the regret after each twentieth of the time: the value that a repetition of the best trial so
@@ -37,6 +39,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.harness.curve_tables import TRAINED, trained_task
 from benchmarks.harness.problems import Task, prepared
 from benchmarks.harness.ratios import geometric_mean
 from benchmarks.harness.search_port import Ask
@@ -175,16 +178,20 @@ def regrets(task: Task, setting: str, seed: int, budget: Budget) -> list[float |
 
 def run(options: argparse.Namespace) -> None:
     done, budget = {_key(one) for one in _stored(options.file)}, _budget_of(options)
-    tasks = {}
-    for name in options.problems:
-        task = prepared(name)
-        tasks[name] = slowed(task, TRAINING / whole_seconds(task))
     for setting, name, seed in product(options.settings, options.problems, range(options.seeds)):
         case = {**asdict(budget), "problem": name, "setting": setting, "seed": seed}
         if _key(case) not in done:
-            found = regrets(tasks[name], setting, seed, budget)
+            found = regrets(_task(name, seed), setting, seed, budget)
             with options.file.open("a") as file:
                 file.write(json.dumps({**case, "regrets": found}) + "\n")
+
+
+def _task(name: str, seed: int) -> Task:
+    task = trained_task(name, seed) if name in TRAINED else _prepared(name)
+    return slowed(task, TRAINING / whole_seconds(task))
+
+
+_prepared = cache(prepared)
 
 
 def _stored(file: Path) -> Iterator[dict[str, Any]]:
@@ -258,7 +265,7 @@ def main() -> None:
     parser.add_argument("command", choices=["run", "report"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS)[:16])
-    parser.add_argument("--problems", nargs="+", choices=DESIGNED + HELD_BACK, default=HELD_BACK)
+    parser.add_argument("--problems", nargs="+", choices=DESIGNED + HELD_BACK + TRAINED, default=HELD_BACK)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--start", type=float, default=0)
