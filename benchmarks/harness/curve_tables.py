@@ -33,7 +33,7 @@ class CurveTable:
     tests: Values
 
     def task(self, training: int) -> Task:
-        """The search sees the curves of this training. A step takes the same time for each configuration."""
+        """The search sees the curves of this training. A step takes the same time for all configurations."""
         scores = np.delete(self.tests, training, axis=-1).mean(axis=-1)
 
         def curve(point: Point) -> Curve:

@@ -35,7 +35,7 @@ LONG, SHORT = 50, 20
 class Task:
     """`space` is a spec's space. `curve` returns the value at each step, `seconds` the duration of a step.
 
-    `noiseless` is the curve without noise, where the noise of the last value is not 0.
+    `noiseless` is the curve without noise, where the noise of the last value is not 0. Its last value scores a winner.
     """
 
     space: dict[str, dict[str, Any]]
