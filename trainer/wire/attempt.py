@@ -136,7 +136,8 @@ class Answer(Message):
     """the sequence of the report that was answered with the decision to stop"""
     kept: list[str] = Field(default_factory=list)
     """in the answer to a checkpoint: all checkpoints of the trial that the service keeps. Those that it does not list
-    are to be removed, except one that the training function may still read"""
+    are to be removed, except one that the training function may still read. An empty list says nothing: services of
+    earlier versions send it"""
 
 
 class Outcome(StrEnum):

@@ -55,6 +55,13 @@ def add_checkpoint(leased: LeasedAttempt, report: Report, step: int) -> list[str
     return [row.uri for row in _kept_with(leased, saved, new)]
 
 
+def kept_without(leased: LeasedAttempt, report: Report) -> list[str]:
+    """As `add_checkpoint`, for a report that does not count: its checkpoint is not among those that are kept."""
+    if report.checkpoint is None:
+        return []
+    return [row.uri for row in checkpoints_of(leased.session, leased.trial.id)]
+
+
 def add_value(leased: LeasedAttempt, step: int, value: float) -> None:
     """The newest value of a step whose checkpoint the attempt has saved with an earlier report."""
     row = checkpoint_at(leased.session, leased.trial.id, step)

@@ -11,7 +11,7 @@ from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
-from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints
+from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints, kept_without
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
 from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, is_away, is_locked, wait_little_for_locks
@@ -132,7 +132,8 @@ def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> tuple[li
                 has_released = _judge(leased, metrics, step)
             if not was_asked_to_stop and trial.stop_cause in DECIDED_BY_REPORT:
                 change_later(attempt, deciding_sequence=report.sequence)
-    return (add_checkpoint(leased, report, step) if counts else []), has_released
+    kept = add_checkpoint(leased, report, step) if counts else kept_without(leased, report)
+    return kept, has_released
 
 
 def _judge(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> bool:

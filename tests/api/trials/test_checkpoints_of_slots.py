@@ -91,6 +91,16 @@ def test_a_slot_keeps_those_that_the_service_lists_when_an_attempt_saves_steps_a
         assert storage.uris == listed(second)
 
 
+def test_a_checkpoint_after_the_deciding_report_is_answered_with_those_that_are_kept(service: Api) -> None:
+    rule = {"rule": "threshold", "upper": 1.5}
+    name = service.create(objectives=[{"metric": "loss", "direction": "minimize"}], early_stopping=rule)["name"]
+    held = given(service, name)
+    held.report(loss=1.0, checkpoint="/1/0")
+    assert held.report(loss=2.0)["deciding_sequence"] == 1
+    assert held.report(loss=1.0, checkpoint="/1/2")["kept"] == ["/1/0"]
+    assert listed(held) == {"/1/0"}
+
+
 def test_the_newest_stays_until_the_end_although_a_pinned_one_keeps_its_step(service: Api) -> None:
     """The training function may read it with `get_checkpoint()`."""
     name = service.create(step_metric="epoch", failures={"max_retries": 1})["name"]
