@@ -1,6 +1,7 @@
 """The user's code in a worker: its package is unpacked, and the training function is imported and called."""
 
 import contextlib
+import errno
 import importlib
 import inspect
 import os
@@ -46,11 +47,19 @@ def unpack(content: bytes, filename: str, folder: Path) -> Path:
         try:
             _extract(content, filename, private)
             write_listing(private)
-            with contextlib.suppress(OSError):  # another process was first
-                private.rename(folder)
+            _rename_if_first(private, folder)
         finally:
             shutil.rmtree(private, ignore_errors=True)  # as of a package for which the disk has no room
     return folder
+
+
+def _rename_if_first(private: Path, folder: Path) -> None:
+    """Another process may have been first. Any other error would have a caller unpack again without end."""
+    try:
+        private.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
 
 
 def _extract(content: bytes, filename: str, folder: Path) -> None:

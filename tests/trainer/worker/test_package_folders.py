@@ -1,5 +1,6 @@
 """The unpacked packages in a node's temporary directory: kept while they are used, removed when their slot is dead."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -57,3 +58,23 @@ def test_a_folder_that_was_removed_is_filled_again(tmp_path: Path) -> None:
     assert not folder.exists()
     os.close(lock(folder))
     assert (folder / "train.py").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ENOSPC])
+def test_a_disk_that_fails_at_the_last_step_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Otherwise the package would be unpacked again without end."""
+
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match=os.strerror(code)):
+        unpack(b"x = 1", "train.py", tmp_path / "paceline-slot.a.1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_was_first_has_unpacked_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = package(tmp_path / "paceline-slot.a.1", old=False)
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert unpack(b"x = 2", "train.py", first) == first
+    assert (first / "train.py").read_bytes() == b"x = 1"
