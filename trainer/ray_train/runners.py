@@ -206,6 +206,7 @@ class FreshRunner:
         self._actors: list[Any] = []
 
     def fit(self, train: Train, plan: RunPlan) -> BaseException | None:
+        self._controller, self._actors = None, []  # the last run's start may have been told again after its end
         try:
             # It fails for a storage that cannot be used. Ray would report that as the controller's death.
             StorageContext(plan.storage_path, plan.name)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.trainer.conftest import until
+from tests.trainer.conftest import set_constant, until
 from tests.trainer.fake_service import FakeService
 from tests.trainer.slot.conftest import SCALING, started
 from trainer.wire import Outcome
@@ -67,3 +67,22 @@ def test_a_worker_whose_start_is_told_twice_counts_once() -> None:
         runner.worker_started(worker)
     runner.call_in_workers(list)
     assert called == ["worker"]
+
+
+def test_a_start_that_is_told_again_after_the_run_does_not_count_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer.ray_train.runners import FreshRunner  # noqa: PLC0415 - heavy
+
+    killed = list[object]()
+    runner = FreshRunner(slot=None)
+
+    def starting(*_: object) -> None:
+        runner.end_workers()
+        raise OSError
+
+    monkeypatch.setattr("ray.kill", killed.append)
+    set_constant(monkeypatch, FreshRunner.end_workers, "remove_groups_of", killed.append)
+    set_constant(monkeypatch, FreshRunner.fit, "StorageContext", starting)
+    for tell in (runner.worker_started, runner.controller_started):
+        tell("dead")
+        assert isinstance(runner.fit(list, SimpleNamespace(storage_path="/s", name="run")), OSError)  # type: ignore[arg-type]
+    assert killed == []
