@@ -165,6 +165,17 @@ def test_a_checkpoint_that_the_service_wants_to_be_kept_is_removed_only_when_it_
     assert removed[2:] == ["/s/1/a", "/2/b", *runs]
 
 
+def test_a_long_list_of_kept_checkpoints_is_not_searched_for_each_of_them(tmp_path: Path) -> None:
+    class Listed(list[str]):
+        def __contains__(self, _: object) -> bool:
+            raise AssertionError("the whole list would be read for each checkpoint")
+
+    removed: list[str] = []
+    ledger = after_earlier_attempts(tmp_path, removed.append)
+    ledger.add_known(0, "/2/a", kept=Listed(["/s/1/a", "/2/a"]))
+    assert removed == ["/s/1/b"]
+
+
 def test_a_better_checkpoint_replaces_the_best_one_of_an_earlier_attempt(tmp_path: Path) -> None:
     removed: list[str] = []
     ledger = after_earlier_attempts(tmp_path, removed.append)

@@ -25,7 +25,7 @@ class CheckpointLedger:
         self._resumed = assignment.resume
         # By URI, the sequence of the newest report that has saved it. Those of earlier attempts are the oldest.
         self._known = dict.fromkeys(assignment.earlier_checkpoints, -1)
-        self._kept: Collection[str] | None = None
+        self._kept: frozenset[str] | None = None
         self._is_closed = False
         # The reports that have used a name, and that were the first to save below a folder.
         self._named_by: dict[str, int] = {}
@@ -60,7 +60,7 @@ class CheckpointLedger:
         keeps only if that is more than the newest ones.
         """
         self._known[uri] = max(sequence, self._known.get(uri, sequence))
-        self._kept = kept or self._newest(self._keep)
+        self._kept = frozenset(kept or self._newest(self._keep))
         self._remove_others(self._kept)
 
     def close(self) -> None:
