@@ -7,11 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import (
+    GetTimeoutError,
+    NodeDiedError,
+    RuntimeEnvSetupError,
+    TaskUnschedulableError,
+    WorkerCrashedError,
+)
 
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.slot.attempt.played_attempt import STARTED
-from trainer.slot.attempt.attempt_state import Killed, Preempted, State
+from trainer.slot.attempt.attempt_state import Killed, Preempted, Running, State
 from trainer.slot.attempt.ranks import Ranks
 from trainer.slot.nodes import dead_workers
 
@@ -54,3 +60,28 @@ def test_all_nodes_are_asked_at_the_same_time_and_each_once(monkeypatch: pytest.
     attempt.ranks.take_remains(partial(dead_workers.remains_of, attempt), lambda *log: sent.append(log))
     assert sorted(asked) == nodes
     assert sent == [(rank, 0, dead_workers.NODE_SILENT) for rank in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        (NodeDiedError("the node is gone"), True),
+        (TaskUnschedulableError("the node is gone"), True),
+        (WorkerCrashedError(), False),
+        (RuntimeEnvSetupError("no room"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_task_that_fails_on_a_living_node_does_not_lose_it(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, is_lost: bool
+) -> None:
+    """Otherwise what the user's code has raised on a group of fixed size would count as the loss of a node."""
+
+    def fail(*_arguments: Any, seconds: float) -> None:
+        raise error
+
+    monkeypatch.setattr(dead_workers, "run_on_node", fail)
+    attempt: Any = SimpleNamespace(ranks=Ranks(1), state=SimpleNamespace(current=Running()))
+    attempt.ranks.add_started(0, STARTED)
+    assert dead_workers.remains_of(attempt, 0) == (dead_workers.NODE_SILENT, None, None)
+    assert bool(attempt.ranks.lost_nodes) == is_lost

@@ -14,6 +14,13 @@ GIVE_BACK_TASK_SECONDS = 1.0
 
 NODE_SILENT = "[paceline: the node of this rank does not answer, so the rest of its output is missing]\n"
 
+OF_TASK = (
+    ray.exceptions.RayTaskError,
+    ray.exceptions.RuntimeEnvSetupError,
+    ray.exceptions.WorkerCrashedError,
+)
+"""Errors of a task that the node itself has told."""
+
 
 def remains_of(attempt: Attempt, rank: int) -> Remains:
     """Read on the worker's node. One that Ray cannot reach counts as lost; one that is late is not asked again.
@@ -30,7 +37,7 @@ def remains_of(attempt: Attempt, rank: int) -> Remains:
     except ray.exceptions.GetTimeoutError:  # also an OSError; the node may only be busy
         attempt.ranks.late_nodes.add(worker.node)
         return NODE_SILENT, None, None
-    except (ray.exceptions.RayTaskError, OSError):  # the node answers
+    except (*OF_TASK, OSError):  # the node answers
         return NODE_SILENT, None, None
     except ray.exceptions.RayError:
         attempt.ranks.lost_nodes.add(worker.node)
