@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -64,9 +65,10 @@ def validate(job: ValidationJob) -> Validated:
 
 
 def _call(job: ValidationJob) -> tuple[dict[str, Any] | None, Failure | None]:
-    folder = enter_package(job.package, job.package_name, job.package_folder)
+    folder: Path | None = None
     is_importing, scratch = True, ScratchFolder()
     try:
+        folder = enter_package(job.package, job.package_name, job.package_folder)
         function = find_function(job.entrypoint, folder)
         is_importing = False
         with refusing_exit():

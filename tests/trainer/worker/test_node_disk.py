@@ -19,6 +19,8 @@ from trainer.worker.datasets.dataset_server import DatasetMaker
 from trainer.worker.failures import CANNOT_START, LOST, DatasetNotMade, Failure
 from trainer.worker.rank_session import Job, RankSession
 from trainer.worker.user_code import enter_package
+from trainer.worker.user_process import UserProcess
+from trainer.worker.validation import ValidationJob, validate
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: importing it
 
@@ -132,6 +134,24 @@ def test_a_node_without_room_for_the_package_of_the_datasets_loses_the_attempt(
     with pytest.raises(DatasetNotMade) as raised:
         DatasetMaker(keeps_failure=True).datasets(make)
     assert raised.value.failure.kind == LOST
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, LOST), (errno.ENAMETOOLONG, CANNOT_START)])
+def test_a_validation_says_why_its_package_cannot_be_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ray, "get", lambda value: value)
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", failing(code))
+    set_constant(monkeypatch, validate, "this_process", lambda: UserProcess("n", [], None))
+    answers = SimpleNamespace(remote=lambda *_: 0)
+    slot = SimpleNamespace(validation_began=answers, log=answers)
+    job = ValidationJob("run", slot, "train:validate", package(), "package.zip", "paceline-slot.a", False, 1, "/c", {})
+    metrics, failure = validate(job)
+    assert metrics is None
+    assert failure
+    assert failure["kind"] == kind
+    assert os.strerror(code) in failure["message"]
 
 
 def test_what_was_unpacked_before_the_disk_was_full_is_removed(
