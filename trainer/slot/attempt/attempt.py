@@ -191,8 +191,8 @@ class Attempt:
 
     def _note_not_validated(self, message: str) -> None:
         """In the log of the validations: the trial may well complete without this one's metrics."""
-        rank, text = self._workers.max_workers, f"[paceline: {self._masker.mask(message)}]\n"
-        self.ranks.add_log(rank, self.ranks.log_offsets.get(rank, 0), text, {}, self.delivery.logs.put)
+        rank, put, masked = self._workers.max_workers, self.delivery.logs.put, self._masker.mask(message)
+        self.ranks.add_log(rank, self.ranks.end_of_log(rank, put), f"[paceline: {masked}]\n", {}, put)
 
     async def worker_failed(self, rank: int, failure: Failure) -> None:
         """A checkpoint of the rank could not be saved in the background. Its function may still train."""

@@ -124,7 +124,7 @@ class Ranks:
                 self._send_early(rank, offset, send)
 
     def end_of_log(self, rank: int, send: SendLog) -> int:
-        """The offset from which a new process goes on with the rank's output.
+        """The offset from which a new process, or a note, goes on with the rank's output.
 
         What an earlier one has sent after output that died with it is sent before: the service notes what is missing.
         """

@@ -86,6 +86,23 @@ def test_the_output_of_each_process_that_validates_follows_that_of_the_one_befor
     scenario(tmp_path, run)
 
 
+def test_the_log_of_a_validation_that_is_not_repeated_has_what_came_after_lost_output(tmp_path: Path) -> None:
+    async def run(one: Played) -> None:
+        one.service.expects_gaps = True
+        await one.report_for_validation(0)
+        validation = await one.validation(0)
+        one.attempt.validation_began(PROCESS)
+        one.attempt.log(1, 5, "without its start\n", {})
+        await one.attempt.worker_ended(0, WorkerEnded())
+        concluding = asyncio.create_task(one.conclude())
+        validation.end(FAILED)
+        await concluding
+        note = "[paceline: the checkpoint c0 is not validated: ValueError: no]\n"
+        assert one.service.log(one.trial, rank=1) == f"[missing up to 5]without its start\n{note}"
+
+    scenario(tmp_path, run)
+
+
 @pytest.mark.parametrize(("order", "counts"), [(Killed, True), (Preempted, False)])
 def test_an_attempt_that_is_ended_waits_for_no_validation(tmp_path: Path, order: type[State], counts: bool) -> None:
     """The report of a killed one counts; one that is given back is repeated, with its validation, elsewhere."""
