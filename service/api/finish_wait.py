@@ -4,30 +4,38 @@ It waits without a thread until the history has been read: claims and logs of al
 """
 
 import asyncio
+from math import inf
 
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import keep_ending
-from service.operations.early_stopping.recorded_milestones import MilestonesMissing, catch_up
+from service.operations.early_stopping.recorded_milestones import MilestonesMissing, catch_up, drop_milestones
 from service.runtime.context import Context
+from service.specification.models import ExperimentSpec
 from trainer.wire import Finish, Finished
 
 KEEP_SECONDS = 5.0
-"""How often an attempt is kept, if its lease is not shorter."""
+"""How often an attempt is kept, if neither a third of its lease nor of its `report_timeout_seconds` is shorter."""
 
 
 async def finish_caught_up(context: Context, trial: str, token: str | None, message: Finish) -> Finished:
-    """As `finish`. The attempt is kept while it waits, because its holder sends no heartbeats any more."""
+    """As `finish`. The attempt is kept while it waits, because its holder sends no heartbeats any more.
+
+    Nothing cancels the reading: its thread would go on, while another call has its turn.
+    """
     try:
         return await context.threads.assigning(finish, context, trial, token, message)
     except MilestonesMissing as missing:
+        seconds = _seconds_to_keep(context, missing.spec)
         finishing = asyncio.ensure_future(_finish_in_turn(context, missing, trial, token, message))
-    try:
-        while not finishing.done():
-            await context.threads.brief(keep_ending, context, trial, token)
-            await asyncio.wait((finishing,), timeout=min(KEEP_SECONDS, context.settings.lease_seconds / 3))
-        return await finishing
-    finally:
-        finishing.cancel()
+    while not finishing.done():
+        await context.threads.brief(keep_ending, context, trial, token)
+        await asyncio.wait((finishing,), timeout=seconds)
+    return finishing.result()
+
+
+def _seconds_to_keep(context: Context, spec: ExperimentSpec) -> float:
+    report_timeout = spec.failures.report_timeout_seconds or inf
+    return min(KEEP_SECONDS, context.settings.lease_seconds / 3, report_timeout / 3)
 
 
 async def _finish_in_turn(
@@ -37,10 +45,14 @@ async def _finish_in_turn(
     threads = context.threads
     has_to_wait = threads.replay_turn.locked()
     async with threads.replay_turn:
-        if not has_to_wait:
-            await threads.replaying(catch_up, context, missing)
-        while True:
-            try:
-                return await threads.assigning(finish, context, trial, token, message)
-            except MilestonesMissing as still_missing:
-                await threads.replaying(catch_up, context, still_missing)
+        try:
+            if not has_to_wait:
+                await threads.replaying(catch_up, context, missing)
+            while True:
+                try:
+                    return await threads.assigning(finish, context, trial, token, message)
+                except MilestonesMissing as still_missing:
+                    missing = still_missing
+                    await threads.replaying(catch_up, context, missing)
+        finally:
+            drop_milestones(context, missing)

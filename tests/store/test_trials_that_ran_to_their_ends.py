@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from search.analysis.replay import Completion
 from service.domain.statuses import LIVE_TRIAL, StopCause, TrialStatus
-from service.operations.early_stopping.replay_events import replay_events
+from service.operations.early_stopping.replay_events import StopRequests, replay_events
 from service.store.events import EventOfKind
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
@@ -41,5 +41,5 @@ def test_the_row_and_the_event_agree() -> None:
     final = [end for end in ENDS if end[0] not in LIVE_TRIAL]
     for number, (status, cause, value) in enumerate(final):
         event = EventOfKind(1, f"trial.{status}", "t", {"cause": cause, "values": [value]})
-        completed = Completion(number) in list(replay_events([event], {"t": number}, "accuracy"))
+        completed = Completion(number) in list(replay_events([event], {"t": number}, "accuracy", StopRequests()))
         assert completed is ran_to_its_end(trial(number, status, cause, value)), (status, cause, value)

@@ -1,10 +1,12 @@
 """Takes the heartbeats of running attempts, and says what their holders have to do now."""
 
+import logging
 from contextlib import suppress
 from datetime import timedelta
 
 from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from service.domain.statuses import StopCause
 from service.errors import LeaseLost
@@ -15,6 +17,8 @@ from service.runtime.context import Context
 from service.store.sql.database import database_now, is_locked, wait_little_for_locks
 from service.store.tables import AttemptRow, TrialRow
 from trainer.wire import Answer, Heartbeat
+
+logger = logging.getLogger(__name__)
 
 
 def take_heartbeat(context: Context, trial_id: str, token: str | None, message: Heartbeat | None = None) -> Answer:
@@ -71,14 +75,15 @@ def _take_heartbeat(context: Context, trial_id: str, token: str | None, message:
 def keep_ending(context: Context, trial_id: str, token: str | None) -> None:
     """Keep the attempt while its holder waits for the answer to its end: neither silence nor a lack of reports ends it.
 
-    Without effect on an attempt that ends at this moment, or has ended.
+    Without effect on an attempt that ends at this moment, or has ended. An error of the database says nothing about
+    the end, which finds out itself whether the database works.
     """
     try:
         with suppress(LeaseLost):
             _keep_lease(context, trial_id, token, counts_as_report=True)
-    except DBAPIError as error:
+    except (DBAPIError, PoolTimeout) as error:
         if not is_locked(error):
-            raise
+            logger.warning("trial %s could not be kept while it ends; it is tried again: %s", trial_id, error)
 
 
 def current_order(context: Context, trial_id: str, token: str | None) -> Answer:

@@ -12,7 +12,13 @@ from search.early_stopping.plugin_rules import has_trait
 from search.mistakes import Mistake
 from service.domain.statuses import TrialStatus
 from service.errors import Invalid
-from service.operations.early_stopping.replay_events import KINDS, KINDS_FOR_PAUSING, replay_events, without_discarded
+from service.operations.early_stopping.replay_events import (
+    KINDS,
+    KINDS_FOR_PAUSING,
+    StopRequests,
+    replay_events,
+    without_discarded,
+)
 from service.operations.rule_failures import refused_failures
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
@@ -65,7 +71,7 @@ def replay_experiment(database: Database, name_or_id: str, rule: EarlyStoppingSp
     kinds = KINDS_FOR_PAUSING if has_trait(rule, "pauses") else KINDS
     recorded = events_of_kinds(database.read, experiment.id, kinds, experiment.event_count)
     counted = _counted(without_discarded(recorded, exploits), seen)
-    events = replay_events(counted, numbers, metric.name, [one.metric for one in spec.objectives])
+    events = replay_events(counted, numbers, metric.name, StopRequests.of(spec.objective_metrics))
     # With its own rule, the experiment is replayed as it was, whatever its rule was when a trial was created.
     brackets = stored_brackets(found) if rule == spec.early_stopping else None
     with refused_failures(rule):

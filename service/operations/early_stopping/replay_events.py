@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from search.analysis.replay import (
     Completion,
@@ -14,6 +14,7 @@ from search.analysis.replay import (
     RecordedReport,
     TrialEvent,
 )
+from search.early_stopping.compared_metric import ComparedMetric
 from search.reported_numbers import number_in
 from service.domain.end_reasons import ENDS_THAT_LET_TRIALS_RUN, EndReason
 from service.domain.statuses import CAUSES_WITH_RESULT, StopCause
@@ -53,16 +54,22 @@ def without_discarded(
 
 
 @dataclass
-class _StopRequests:
+class StopRequests:
     """Whether a trial had been asked to stop when it reported, as far as events of earlier versions tell.
 
     They do not tell of a user who stopped the trial, nor of its time limit. A report's event of this version says
     whether the report was judged.
+
+    `objectives`: the metrics that have to be numbers. They tell which trials diverged.
     """
 
-    objectives: Collection[str]
+    objectives: Collection[str] = ()
     to_all: bool = False
     to_trials: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, objectives: Iterable[ComparedMetric]) -> Self:
+        return cls([one.name for one in objectives])
 
     def note(self, one: EventOfKind, number: int) -> None:
         match one.kind:
@@ -83,13 +90,13 @@ class _StopRequests:
 
 
 def replay_events(
-    recorded: Iterable[EventOfKind], numbers: Mapping[str, int], metric: str, objectives: Collection[str] = ()
+    recorded: Iterable[EventOfKind], numbers: Mapping[str, int], metric: str, requests: StopRequests
 ) -> Iterator[Event]:
     """Reports of trials that had been asked to stop are marked as not judged.
 
-    `objectives`: the metrics that have to be numbers. In events of earlier versions, they tell which trials diverged.
+    `requests`: those before the first of the events. They are kept up to date, for events that are recorded later.
     """
-    requests, pending = _StopRequests(objectives), None
+    pending = None
     for one in recorded:
         number = numbers.get(one.trial_id or "", -1)
         requests.note(one, number)

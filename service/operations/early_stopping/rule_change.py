@@ -22,7 +22,7 @@ def rebuild_milestones(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     continues. Raises MilestonesMissing if so many reports are to be read that the caller must catch up first.
     """
     session, experiment, rule = locked.session, locked.experiment, spec.early_stopping
-    known = known_milestones(locked, rule, spec.compared_metric)
+    known = known_milestones(locked, spec)
     trials = known.catch_up(lambda: nullcontext(session), experiment)
     replace_milestones(session, experiment, _rows(known.history, trials))
     for number, trial in trials.items():

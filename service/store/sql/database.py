@@ -57,7 +57,7 @@ CONNECT_ARGUMENTS = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_in
 class Database:
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
-        caches = ProcessCaches()
+        self.process_caches = caches = ProcessCaches()
         event.listen(self.engine, "invalidate", lambda *_: caches.clear())
         reading = self.engine.execution_options(paceline_begin="DEFERRED")
         writing = self.engine.execution_options(paceline_begin="IMMEDIATE")

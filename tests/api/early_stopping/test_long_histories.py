@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
+from service.background.time_limits import TimeLimits
 from service.errors import Unavailable
+from service.operations.attempts import heartbeat
+from service.operations.attempts.heartbeat import keep_ending
 from service.operations.early_stopping.recorded_milestones import (
     MAX_LOCKED_EVENTS,
     MilestonesMissing,
@@ -29,6 +33,7 @@ from tests.api.early_stopping.promotion import given, patched
 from tests.conftest import Api, Held, running
 from tests.history_reads import Reads, counted_reads
 from tests.timeouts import PATIENCE_SECONDS, wait_until
+from trainer.wire import Answer
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +49,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 @pytest.fixture
 def any_history_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A history of a few reports, too, if nothing of it is known yet."""
-    monkeypatch.setattr(RecordedMilestones, "is_behind", lambda known, _: known.last_event == 0)
+    monkeypatch.setattr(RecordedMilestones, "is_behind", lambda known, *_: known.last_event == 0)
 
 
 def reported(held: Held, length: int = LENGTH) -> Held:
@@ -52,9 +57,16 @@ def reported(held: Held, length: int = LENGTH) -> Held:
     number = held.assignment["number"]
     for first in range(0, length, 600):
         steps = range(first, min(first + 600, length))
-        points = [{"sequence": at, "step": at + 1, "metrics": {"accuracy": number + at / length}} for at in steps]
+        points = [
+            {
+                "sequence": held.sequence + at,
+                "step": held.sequence + at + 1,
+                "metrics": {"accuracy": number + at / length},
+            }
+            for at in steps
+        ]
         held.call("reports", body={"reports": points})
-    held.sequence = length
+    held.sequence += length
     return held
 
 
@@ -118,6 +130,28 @@ def test_what_happens_while_the_history_is_read_counts(service: Api, monkeypatch
     assert (3, 1, 0.7, found[-1][3]) == found[-1]
     assert rebuilt(service, name) == found
     assert [event["kind"] for event in service.events(name)].count("attempt.ended") == 3
+
+
+def test_reports_that_come_faster_than_they_are_read_do_not_keep_the_end_waiting(
+    service: Api, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = created(service, limits=LIMITS | {"parallelism": 2})["name"]
+    ran(given(service, name))
+    ending, running_on = reported(given(service, name)), given(service, name)
+    rounds = []
+
+    def read_slowly(context: Context, missing: MilestonesMissing) -> None:
+        catch_up(context, missing)
+        rounds.append(missing)
+        assert len(rounds) < 5, "without end"
+        reported(running_on, LENGTH)
+
+    monkeypatch.setattr(CATCH_UP, read_slowly)
+    ending.finish()
+    assert rule(service, name)["rule"] == "hyperband"
+    assert LENGTH <= reads.locked < 2 * LENGTH
+    found = milestones(service)
+    assert rebuilt(service, name) == found
 
 
 @pytest.mark.usefixtures("any_history_is_long")
@@ -262,3 +296,53 @@ def test_an_attempt_is_kept_while_the_end_that_its_holder_has_sent_waits(
         answer, repeated = (end.result() for end in ends)
     assert answer == repeated
     assert (answer["status"], answer["next"]["number"]) == ("completed", 1)
+
+
+@pytest.mark.usefixtures("any_history_is_long")
+def test_an_attempt_that_cannot_be_kept_for_a_moment_ends_all_the_same(
+    service: Api, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, gate = created(service)["name"], _Gate(monkeypatch)
+    held = given(service, name)
+    for _ in range(STEPS):
+        held.report(accuracy=0.5)
+    failed = threading.Event()
+
+    def fail_once(*arguments: Any, **options: Any) -> Answer:
+        if not failed.is_set():
+            assert gate.reached.wait(PATIENCE_SECONDS)
+            failed.set()
+            raise OperationalError("update attempts", {}, OSError("the disk is full"))
+        gate.opened.set()
+        return keep_lease(*arguments, **options)
+
+    keep_lease = heartbeat._keep_lease
+    monkeypatch.setattr(heartbeat, "_keep_lease", fail_once)
+    monkeypatch.setattr("service.api.finish_wait.KEEP_SECONDS", 0)
+    assert held.finish()["status"] == "completed"
+    assert rule(service, name) == STOPPING
+    assert reads.unlocked < 3 * STEPS, "read once"
+
+
+@pytest.mark.usefixtures("any_history_is_long")
+def test_a_waiting_end_is_no_silence_where_reports_are_to_come_often(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is kept again before `report_timeout_seconds`, however long leases are."""
+    monkeypatch.setattr(TimeLimits, "run_once", lambda _: 0)  # on a busy machine, it would come first
+    monkeypatch.setattr("service.api.finish_wait.KEEP_SECONDS", 3600)
+    gate, kept = _Gate(monkeypatch), []
+
+    def keep(*arguments: Any) -> None:
+        keep_ending(*arguments)
+        kept.append(arguments)
+        if len(kept) == 3:
+            gate.opened.set()
+
+    monkeypatch.setattr("service.api.finish_wait.keep_ending", keep)
+    name = created(service, failures={"report_timeout_seconds": 0.3})["name"]
+    held = given(service, name)
+    for _ in range(STEPS):
+        held.report(accuracy=0.5)
+    assert held.finish()["status"] == "completed"
+    assert rule(service, name) == STOPPING

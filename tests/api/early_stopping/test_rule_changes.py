@@ -51,7 +51,7 @@ def test_reports_that_come_while_the_history_is_read_count(service: Api, monkeyp
         read_after.append(after)
         return events_of_kinds(*arguments, after=after)
 
-    monkeypatch.setattr(RecordedMilestones, "is_behind", lambda known, _: known.last_event == 0)
+    monkeypatch.setattr(RecordedMilestones, "is_behind", lambda known, *_: known.last_event == 0)
     monkeypatch.setattr("service.operations.early_stopping.recorded_milestones.catch_up", read_slowly)
     monkeypatch.setattr("service.operations.early_stopping.recorded_milestones.events_of_kinds", note)
     service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": ASHA}).raise_for_status()

@@ -7,6 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from service.operations.attempts.time_limits import enforce_time_limits
+from service.operations.early_stopping.recorded_milestones import MilestonesMissing, RecordedMilestones, catch_up
+from service.runtime.context import Context
 from service.store.tables import EventRow, MilestoneRow
 from tests.conftest import Api, Held
 from tests.store.leased_trials import let_pass
@@ -90,8 +92,7 @@ def test_they_reach_no_milestone_of_a_later_rule(service: Api, end: Callable[[Ap
     name = an_experiment(service, end)
     live = milestones(service)
     assert [number for number, *_ in live] == [1, 2]
-    for rule in ({"rule": "none"}, RULE):
-        service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": rule}).raise_for_status()
+    changed_to_another_rule_and_back(service, name)
     assert milestones(service) == live
 
 
@@ -115,6 +116,38 @@ def test_a_replay_finds_the_reports_by_which_trials_diverged_in_events_of_an_ear
     name = an_experiment(service, diverged)
     as_of_an_earlier_version(service)
     assert replayed_stops(service, name) == [2]
+
+
+def test_a_later_rule_finds_the_reports_by_which_trials_diverged_in_events_of_an_earlier_version(service: Api) -> None:
+    name = an_experiment(service, diverged)
+    live = milestones(service)
+    as_of_an_earlier_version(service)
+    changed_to_another_rule_and_back(service, name)
+    assert milestones(service) == live
+
+
+def test_it_finds_them_also_if_the_trial_reports_on_while_the_history_is_read(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = service.create(early_stopping=RULE, limits={"max_trials": 9, "parallelism": 9})["name"]
+    held = asked(service, name)
+    held.report(accuracy="NaN", score=0.9)
+    as_of_an_earlier_version(service)
+
+    def read_slowly(context: Context, missing: MilestonesMissing) -> None:
+        catch_up(context, missing)
+        held.report(accuracy=0.5, score=0.9)
+        as_of_an_earlier_version(service)
+
+    monkeypatch.setattr(RecordedMilestones, "is_behind", lambda known, *_: known.last_event == 0)
+    monkeypatch.setattr("service.operations.early_stopping.recorded_milestones.catch_up", read_slowly)
+    changed_to_another_rule_and_back(service, name)
+    assert milestones(service) == []
+
+
+def changed_to_another_rule_and_back(service: Api, name: str) -> None:
+    for rule in ({"rule": "none"}, RULE):
+        service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": rule}).raise_for_status()
 
 
 def as_of_an_earlier_version(service: Api) -> None:
