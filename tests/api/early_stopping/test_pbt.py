@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from service.operations.early_stopping.recorded_milestones import MilestonesMissing, catch_up
+from service.runtime.context import Context
 from tests.api.early_stopping.population import (
     RULE,
     SPACE,
@@ -17,6 +19,7 @@ from tests.api.early_stopping.population import (
     uri_in_run,
 )
 from tests.conftest import Api
+from tests.history_reads import counted_reads
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
@@ -165,6 +168,37 @@ def test_reports_that_an_exploit_discarded_do_not_count_under_a_later_rule(servi
     _, heir = two(service, name)
     assert heir.assignment["resume"] == {"uri": "/first-2", "step": 2}
     assert [heir.report(loss=0.05)["decision"] for _ in (3, 4)] == ["continue", "stop"]
+
+
+def test_an_exploit_while_the_history_is_read_has_it_read_anew_without_the_lock(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, reads = (
+        service.create(**a_population(limits={"max_trials": 2, "parallelism": 2}))["name"],
+        counted_reads(monkeypatch),
+    )
+    first, second = two(service, name)
+    for step in (1, 2):
+        first.report(loss=0.1, checkpoint=f"/first-{step}")
+        second.report(loss=0.9, checkpoint=f"/second-{step}")
+    second.finish("stopped")
+    counts: list[int] = []
+
+    def read_slowly(context: Context, missing: MilestonesMissing) -> None:
+        catch_up(context, missing)
+        if not counts:
+            first.finish("stopped")
+            assert "trial.exploited" in [event["kind"] for event in service.events(name)]
+        counts.append(reads.unlocked)
+
+    monkeypatch.setattr("service.operations.early_stopping.recorded_milestones.MAX_LOCKED_EVENTS", 5)
+    monkeypatch.setattr("service.operations.early_stopping.recorded_milestones.catch_up", read_slowly)
+    service.http.patch(f"/v1/experiments/{name}", json={"early_stopping": {"quantile": 0.5}}).raise_for_status()
+    once, twice = counts
+    assert twice > 2 * once
+    assert reads.locked == 0
+    _, heir = two(service, name)
+    assert heir.assignment["resume"] == {"uri": "/first-2", "step": 2}
 
 
 def test_a_lost_attempt_is_retried_in_its_generation(service: Api) -> None:
