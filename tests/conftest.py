@@ -299,10 +299,10 @@ def a_spec(**changes: Any) -> dict[str, Any]:
 
 
 def examples(count: int) -> hypothesis.settings:
-    """For a test that needs another number of them than the profile's hundred; the quick one has a tenth of it."""
+    """For a test that needs another number of them than the profile's hundred; the quick one has a tenth."""
     profile = hypothesis.settings.default
     assert profile
-    return hypothesis.settings(max_examples=count * profile.max_examples // 100)
+    return hypothesis.settings(max_examples=max(1, count * profile.max_examples // 100))
 
 
 def changed(settings: Settings, **changes: Any) -> Settings:

@@ -181,16 +181,10 @@ def catching_up(
 
     @wraps(transaction)
     def repeated(context: Context, /, *arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
-        missed = None
-        try:
-            while True:
-                try:
-                    return transaction(context, *arguments, **options)
-                except MilestonesMissing as missing:
-                    missed = missing
-                    catch_up(context, missed)
-        finally:
-            if missed is not None:
-                drop_milestones(context, missed)
+        while True:
+            try:
+                return transaction(context, *arguments, **options)
+            except MilestonesMissing as missing:
+                catch_up(context, missing)
 
     return repeated
