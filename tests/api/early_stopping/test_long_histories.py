@@ -172,7 +172,7 @@ def test_a_service_that_dies_while_it_reads_leaves_the_end_and_the_choice_to_ano
         events = service.events(name)
 
         def die(*_: Any) -> None:
-            raise Unavailable("nobody knows what became of the call")
+            raise Unavailable("the outcome of the call is unknown")
 
         with monkeypatch.context() as dying:
             dying.setattr(RecordedMilestones, "catch_up", die)
