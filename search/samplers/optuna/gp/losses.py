@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Indexes = NDArray[np.intp]
 
 FIRST_TRIALS = 10
 SHRINK = 32
 HUGE = float(np.finfo(np.float64).max) / SHRINK
 
 
-def diverged(losses: Array, trials: Indexes, far: float) -> Flags:
+def diverged(losses: Array, far: float) -> Flags:
     """Tells which are no finite number, or `far` times as far above the median as the least is below it.
 
-    `trials` are the indexes of the trials that they are of. The median is that of the first ones, which were drawn at
-    random: when a search has found the best values, that of all is close to them, and everything else far away.
+    The median is that of the first trials, which were drawn at random: when a search has found the best values, that of
+    all is close to them, and everything else far away.
     """
     found = ~np.isfinite(losses)
-    if not (~found & (trials < FIRST_TRIALS)).any():
+    first_count = np.count_nonzero(~found[:FIRST_TRIALS])
+    if not first_count:
         return found
     known = _without_overflow(losses[~found])
-    middle, least = np.median(known[trials[~found] < FIRST_TRIALS]), known.min()
+    middle, least = np.median(known[:first_count]), known.min()
     if middle > least:
         found[~found] = (known - middle) / far > middle - least
     return found

@@ -234,7 +234,7 @@ def _diverged(losses: Array, *, are_comparable: bool) -> Flags:
     An objective that varies by orders of magnitude is common then, and feasible trials may be the expensive ones.
     """
     if are_comparable:
-        return diverged(losses[:, 0], np.arange(len(losses)), FAR)
+        return diverged(losses[:, 0], FAR)
     return np.asarray(~np.isfinite(losses).all(axis=1))
 
 
