@@ -11,14 +11,12 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import BaseModel
 
 from tests.trainer.conftest import set_constant
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService
 from tests.trainer.service_listener import listener, nothing
 from trainer import wire
 from trainer.client import http
-from trainer.client.answers import ANSWER, ASSIGNMENT, FINISHED, HELD_ATTEMPTS, PROMISES
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.filter_search import FilterSearch
 from trainer.client.finish import post_finish
@@ -31,7 +29,6 @@ from trainer.worker.failures import LOST, USER_ERROR, Failure
 
 Canned = tuple[int, bytes, dict[str, str]]
 
-OPENAPI = Path(__file__).parents[3] / "docs/reference/openapi.json"
 PAGE = b"<html><title>Sign in</title></html>"
 FOREIGN: dict[str, Canned] = {
     "an empty answer": (200, b"", {}),
@@ -401,28 +398,3 @@ def test_a_foreign_answer_is_no_warning_for_each_try(
     post_finish(client(proxy, trial), trial, {"outcome": "completed"}, threading.Event())
     assert len(proxy.calls) == 4
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
-
-
-MODELS: dict[type[BaseModel], Any] = {
-    wire.Answer: ANSWER,
-    wire.Finished: FINISHED,
-    wire.HeldAttempts: HELD_ATTEMPTS,
-    wire.Assignment: ASSIGNMENT,
-}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_the_fields_of_a_promise_are_fields_of_the_wire(model: type[BaseModel]) -> None:
-    assert set(MODELS[model]) <= set(model.model_fields)
-
-
-@pytest.mark.parametrize("verb", PROMISES)
-def test_each_promise_is_that_of_the_services_description(verb: str) -> None:
-    described = json.loads(OPENAPI.read_text())["paths"]
-    method = "get" if verb == "attempts" else "post"
-    noun = "/v1/agents/{name}" if verb in {"claim", "attempts", "deletions", "leave"} else "/v1/trials/{trial}"
-    answers = described[f"{noun}/{verb}"][method]["responses"]
-    assert ("204" in answers) == PROMISES[verb].may_be_empty
-    schemas = [answer["content"]["application/json"]["schema"] for code, answer in answers.items() if code == "200"]
-    promised = [model.__name__ for model, fields in MODELS.items() if fields is PROMISES[verb].fields]
-    assert [schema["$ref"].rpartition("/")[2] for schema in schemas] == promised
