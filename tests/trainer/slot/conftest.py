@@ -1,5 +1,6 @@
 """Slots on their own, without an agent."""
 
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ SCALING = {"num_workers": 1}
 def started(slot: type[Any], trial: str, service: FakeService) -> Any:
     import ray  # noqa: PLC0415 - heavy
 
-    actor = ray.remote(slot).options(num_cpus=0, max_concurrency=10).remote(service.url, "slot")
+    name = f"slot-{secrets.token_hex(4)}"  # its package's folder outlives a slot that is killed
+    actor = ray.remote(slot).options(num_cpus=0, max_concurrency=10).remote(service.url, name)
     assert ray.get(actor.run.remote(service.assign(trial), "key", SCALING))
     return actor
 
