@@ -62,9 +62,11 @@ class WorkerMessageHandlers:
         attempt = self._attempt_of(run)
         return await attempt.all_gather(number, rank, world_size, value) if attempt is not None else []
 
-    async def validation_began(self, run: str, process: dict[str, Any]) -> int:
+    @at_least_once
+    async def validation_began(self, run: str, start: str, process: dict[str, Any]) -> int:
+        """`start` is unique: a repetition has the same."""
         attempt = self._attempt_of(run)
-        return attempt.validation_began(UserProcess(**process)) if attempt is not None else 0
+        return attempt.validation_began(start, UserProcess(**process)) if attempt is not None else 0
 
     async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
         attempt = self._attempt_of(run)
@@ -77,6 +79,7 @@ class WorkerMessageHandlers:
             attempt.log(rank, offset, text, positions)
             await attempt.room_for_logs()
 
+    @at_least_once
     async def oom_kills_seen(self, run: str, rank: int, kills: int | None) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.ranks.survived_oom_kills(rank, kills)
@@ -87,10 +90,12 @@ class WorkerMessageHandlers:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.system_sampled(rank, node, load, gpus)
 
+    @at_least_once
     async def worker_failed(self, run: str, rank: int, failure: dict[str, Any]) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             await attempt.worker_failed(rank, Failure(**failure))
 
+    @at_least_once
     async def worker_ended(self, run: str, rank: int, fields: dict[str, Any]) -> None:
         if (attempt := self._attempt_of(run)) is not None:
             await attempt.worker_ended(rank, WorkerEnded.from_fields(fields))

@@ -5,6 +5,7 @@ It travels to the task's process by value, as everything that runs on the cluste
 
 import os
 import sys
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,7 +56,8 @@ def validate(job: ValidationJob) -> Validated:
     secrets: dict[str, str] = ray.get(job.slot.secrets.remote(job.run)) if job.has_secrets else {}
     masker = Masker(secrets.values())
     # Asked by each process: Ray repeats the task in a new one if the process dies.
-    offset: int = ray.get(job.slot.validation_began.remote(job.run, asdict(this_process())))
+    start = uuid.uuid4().hex
+    offset: int = ray.get(job.slot.validation_began.remote(job.run, start, asdict(this_process())))
     with sending_output(job.slot, job.run, job.log_rank, masker, offset=offset):
         os.environ.update(secrets)
         metrics, failure = _call(job)

@@ -1,5 +1,6 @@
 """Messages of workers to their slot that come again because the connection broke."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,40 @@ import pytest
 from tests.trainer.conftest import set_constant
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+REPEATED = {
+    "controller_started",
+    "function_began",
+    "log",
+    "oom_kills_seen",
+    "validation_began",
+    "worker_ended",
+    "worker_failed",
+    "worker_started",
+}
+
+
+def test_ray_repeats_the_messages_whose_repetition_changes_nothing() -> None:
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    methods = {name: getattr(Slot, name) for name in dir(Slot) if not name.startswith("__")}
+    repeated = {name for name, one in methods.items() if getattr(one, "__ray_max_task_retries__", 0) == -1}
+    assert repeated == REPEATED
+
+
+def test_a_late_message_of_an_earlier_attempt_does_not_reach_the_running_one() -> None:
+    from trainer.slot.worker_message_handlers import WorkerMessageHandlers  # noqa: PLC0415 - heavy
+
+    attempt = SimpleNamespace(run_name="run-2")  # it has nothing that could be called
+    handlers = WorkerMessageHandlers(SimpleNamespace(attempt=attempt))  # type: ignore[arg-type]
+
+    async def send() -> None:
+        await handlers.worker_failed("run-1", 0, {})
+        await handlers.worker_ended("run-1", 0, {})
+        await handlers.oom_kills_seen("run-1", 0, 1)
+        assert await handlers.validation_began("run-1", "start", {}) == 0
+
+    asyncio.run(send())
 
 
 def test_a_worker_whose_start_is_told_twice_counts_once() -> None:

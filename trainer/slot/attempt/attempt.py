@@ -94,6 +94,7 @@ class Attempt:
         self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, partial(self.end_now, Killed()))
         self._loop = loop
         self._changes = LoopSignal(loop)
+        self._after_failures: dict[tuple[int, bool], asyncio.Task[None]] = {}
         self._runner = runner
         self._clock = AttemptClock()
         self.has_reported = False
@@ -180,10 +181,15 @@ class Attempt:
         )
         return self.validations.found()
 
-    def validation_began(self, process: UserProcess) -> int:
-        """A process is about to validate. Its output is that of one more rank, from the returned offset on."""
-        self.validations.began(process)
-        return self.ranks.end_of_log(self._workers.max_workers, self.delivery.logs.put)
+    def validation_began(self, start: str, process: UserProcess) -> int:
+        """A process is about to validate. Its output is that of one more rank, from the returned offset on.
+
+        A repetition of the call, which has the same `start`, may come when the process has sent output.
+        """
+        rank = self._workers.max_workers
+        if not self.validations.began(start, process):
+            return self.ranks.log_offsets.get(rank, 0)
+        return self.ranks.end_of_log(rank, self.delivery.logs.put)
 
     def _validation_ended(self, sequence: int, metrics: Mapping[str, Any]) -> None:
         self.delivery.reports.release(sequence, metrics)
@@ -197,19 +203,28 @@ class Attempt:
     async def worker_failed(self, rank: int, failure: Failure) -> None:
         """A checkpoint of the rank could not be saved in the background. Its function may still train."""
         self.ranks.add_background_failure(rank, failure)
-        await self._end_after_failure()
+        await self._end_after_failure(rank, in_background=True)
 
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)
         if self.ranks.have_all_ended:
             self._runner.wake(ending=True)
         elif ended.failure is not None:
-            await self._end_after_failure()
+            await self._end_after_failure(rank, in_background=False)
         else:
             self.stuck_search.begin()
 
-    async def _end_after_failure(self) -> None:
-        """The other ranks may wait for the one that has failed, and never end."""
+    async def _end_after_failure(self, rank: int, *, in_background: bool) -> None:
+        """The other ranks may wait for the one that has failed, and never end.
+
+        A repeated message waits for the first one's search: a new one would take ranks for dead that were ended since.
+        """
+        key = rank, in_background
+        if key not in self._after_failures:
+            self._after_failures[key] = asyncio.create_task(self._end_others())
+        await asyncio.shield(self._after_failures[key])
+
+    async def _end_others(self) -> None:
         await self.ranks.find_dead(self._runner.actors())
         self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
 

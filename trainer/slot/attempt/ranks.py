@@ -50,7 +50,7 @@ class Ranks:
         self._log_lock = threading.Lock()
         self._remains_taken: set[int] = set()
         self._early_logs: defaultdict[int, dict[int, tuple[str, dict[str, int]]]] = defaultdict(dict)
-        self._oom_kills: dict[int, int | None] = {}
+        self._oom_kills: dict[int, int] = {}
 
     @property
     def have_all_started(self) -> bool:
@@ -104,11 +104,11 @@ class Ranks:
         """The rank's message may come late, and again."""
         self.started[rank] = started
         self.log_positions.setdefault(rank, started.log_positions)
-        self._oom_kills.setdefault(rank, started.oom_kills)
+        self.survived_oom_kills(rank, started.oom_kills)
 
     def survived_oom_kills(self, rank: int, kills: int | None) -> None:
-        """The rank is alive after this many kills, so none of them was its own."""
-        self._oom_kills[rank] = kills
+        """The rank is alive after this many kills, so none of them was its own. An earlier count may come later."""
+        self._oom_kills[rank] = max(self._oom_kills.get(rank, 0), kills or 0)
 
     def add_log(self, rank: int, offset: int, text: str, positions: dict[str, int], send: SendLog) -> None:
         """Send output of the rank from `offset` on, in its order: Ray may run a later call before an earlier one.
@@ -174,7 +174,7 @@ class Ranks:
                 self.own_ends[rank] = own_end
             if text:
                 send(rank, self.log_offsets.get(rank, 0), text)
-            self.has_oom_kill |= (oom_kills or 0) > (self._oom_kills.get(rank) or 0)
+            self.has_oom_kill |= (oom_kills or 0) > self._oom_kills.get(rank, 0)
 
     def _read_by_node(self, ranks: Iterable[int], read: Callable[[int], Remains]) -> dict[int, Remains]:
         """Read on all nodes at the same time: each may be slow, and a slot that is being closed has little time."""

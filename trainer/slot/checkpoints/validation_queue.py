@@ -78,6 +78,7 @@ class Validations:
         self._is_cancelled = self._is_training_over = False
         self._last: int | None = None
         self._process: UserProcess | None = None
+        self._starts: set[str] = set()
         self._thread: threading.Thread | None = None
 
     # What reports.
@@ -111,9 +112,13 @@ class Validations:
             self._saved[sequence] = path, uri
             self._changed.notify_all()
 
-    def began(self, process: UserProcess) -> None:
-        """A process of the running validation is about to call the user's function."""
+    def began(self, start: str, process: UserProcess) -> bool:
+        """A process of the running validation is about to call the user's function. False if this start is known."""
+        if start in self._starts:
+            return False
+        self._starts.add(start)
         self._process = process
+        return True
 
     def found(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """Status and metrics of each checkpoint that is to be validated, by its path."""

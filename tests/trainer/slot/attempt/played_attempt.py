@@ -17,6 +17,7 @@ from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.wire import Finish
 from trainer.worker.failures import Failure
 from trainer.worker.messages import RankReport, WorkerStarted
+from trainer.worker.user_process import UserProcess
 
 STARTED = WorkerStarted(
     actor=None, node="n", pid=1, placement_group=None, log_positions={}, oom_counter=None, oom_kills=None
@@ -61,6 +62,7 @@ class PlayedValidation:
     def __init__(self, uri: str, fn_kwargs: dict[str, Any]) -> None:
         self.uri, self.fn_kwargs = uri, fn_kwargs
         self.is_cancelled = False
+        self.process: UserProcess | None = None
         self.reacts_to_cancel = threading.Event()
         self.reacts_to_cancel.set()
         self._ended = threading.Event()
@@ -73,7 +75,8 @@ class PlayedValidation:
     def wait(self, seconds: float) -> bool:
         return self._ended.wait(min(seconds, 0.01))
 
-    def result(self, _process: object) -> tuple[dict[str, Any], Failure | None]:
+    def result(self, process: UserProcess | None) -> tuple[dict[str, Any], Failure | None]:
+        self.process = process
         return self._result
 
     def cancel(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,56 @@ def test_a_rank_that_was_killed_before_it_told_that_it_starts_is_a_loss(tmp_path
             assert outcome.failure is not None
             assert outcome.failure.kind == LOST
             assert outcome.failure.message == "the worker of rank 1 died; then Connection closed by peer"
+
+    play(run)
+
+
+class MortalActor:
+    """The handle of a worker that dies when the test says so."""
+
+    is_dead = False
+
+    @property
+    def __ray_ready__(self) -> Any:
+        return self
+
+    async def remote(self) -> None:
+        if self.is_dead:
+            raise RayActorError
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_repeated_failure_does_not_count_ranks_that_were_ended_after_it(tmp_path: Path, in_background: bool) -> None:
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": 2}) as one:
+            other = MortalActor()
+            one.attempt.worker_started(0, replace(STARTED, actor=MortalActor()))
+            one.attempt.worker_started(1, replace(STARTED, actor=other))
+            failure = Failure(USER_ERROR, "ValueError: no", "Traceback")
+            for _ in range(2):
+                if in_background:
+                    await one.attempt.worker_failed(0, failure)
+                else:
+                    await one.attempt.worker_ended(0, WorkerEnded(failure=failure))
+                other.is_dead = True
+            assert one.attempt.ranks.dead == set()
+            assert one.attempt.ranks.failures == {0: failure}
+
+    play(run)
+
+
+def test_a_repeated_end_counts_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": 2}) as one:
+            one.attempt.worker_started(1, STARTED)
+            for _ in range(2):
+                await one.attempt.worker_ended(0, WorkerEnded())
+            assert not one.runner.is_ending
+            await one.attempt.worker_ended(1, WorkerEnded())
+            assert one.runner.is_ending
+            outcome = await one.conclude()
+            assert outcome is not None
+            assert outcome.status == "completed"
 
     play(run)
 

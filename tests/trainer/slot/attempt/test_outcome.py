@@ -209,6 +209,7 @@ def test_a_kill_for_memory_counts_if_it_came_after_those_that_the_rank_had_survi
     for kills, is_killed in ((2, False), (3, True)):
         group = ranks(GOOD, None)
         group.survived_oom_kills(1, 2)
+        group.survived_oom_kills(1, 1)  # an earlier message again, as when the connection broke
         group.add_started(1, STARTED)  # again, as when the connection broke
         group.add_log(1, 0, "é", {}, lambda *_log: None)
         group.take_remains(lambda _rank, kills=kills: ("last", kills, None), lambda *log: logs.append(log))  # type: ignore[misc]

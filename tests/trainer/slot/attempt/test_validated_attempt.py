@@ -75,7 +75,7 @@ def test_the_output_of_each_process_that_validates_follows_that_of_the_one_befor
         one.service.expects_gaps = True
         for offset, text in ((0, "the first one\n"), (14 + 5, "without its middle\n")):
             one.attempt.log(1, offset, text, {})
-        second = one.attempt.validation_began(PROCESS)
+        second = one.attempt.validation_began("second", PROCESS)
         assert second == 14 + 5 + 19
         one.attempt.log(1, second, "the second one\n", {})
         await one.attempt.worker_ended(0, WorkerEnded())
@@ -86,12 +86,50 @@ def test_the_output_of_each_process_that_validates_follows_that_of_the_one_befor
     scenario(tmp_path, run)
 
 
+def test_a_repeated_start_of_a_validation_changes_nothing(tmp_path: Path) -> None:
+    """Ray repeats a call whose connection broke: here the validation's own, and then an earlier one's."""
+
+    async def run(one: Played) -> None:
+        one.attempt.validation_began("first", UserProcess("dead", [], None))
+        for _ in range(2):
+            assert one.attempt.validation_began("second", PROCESS) == 0
+        one.attempt.log(1, 3, "b\n", {})  # before what it has printed earlier
+        one.attempt.validation_began("first", UserProcess("dead", [], None))
+        one.attempt.validation_began("second", PROCESS)
+        one.attempt.log(1, 0, "aa\n", {})
+        await one.report_for_validation(0)
+        await one.attempt.worker_ended(0, WorkerEnded())
+        (await one.validation(0)).end(loss=1.0)
+        await one.conclude()
+        assert one.service.log(one.trial, rank=1) == "aa\nb\n"
+
+    scenario(tmp_path, run)
+
+
+def test_a_repeated_start_of_an_earlier_validation_does_not_replace_the_process_of_the_running_one(
+    tmp_path: Path,
+) -> None:
+    async def run(one: Played) -> None:
+        dead = UserProcess("dead", [], None)
+        for sequence, process in enumerate((dead, PROCESS)):
+            await one.report_for_validation(sequence)
+            validation = await one.validation(sequence)
+            one.attempt.validation_began(str(sequence), process)
+            one.attempt.validation_began("0", dead)
+            validation.end(accuracy=1.0)
+        await one.attempt.worker_ended(0, WorkerEnded())
+        await one.conclude()
+        assert [one.process for one in one.validations] == [dead, PROCESS]
+
+    scenario(tmp_path, run)
+
+
 def test_the_log_of_a_validation_that_is_not_repeated_has_what_came_after_lost_output(tmp_path: Path) -> None:
     async def run(one: Played) -> None:
         one.service.expects_gaps = True
         await one.report_for_validation(0)
         validation = await one.validation(0)
-        one.attempt.validation_began(PROCESS)
+        one.attempt.validation_began("first", PROCESS)
         one.attempt.log(1, 5, "without its start\n", {})
         await one.attempt.worker_ended(0, WorkerEnded())
         concluding = asyncio.create_task(one.conclude())
