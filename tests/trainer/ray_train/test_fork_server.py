@@ -62,7 +62,7 @@ sys.exit(7)
 
 SMALL_WORKER = """
 import json, os, sys
-facts = {"pid": os.getpid(), "parent": os.getppid()}
+facts = {"pid": os.getpid(), "parent": os.getppid(), "environment": dict(os.environ)}
 with open(sys.argv[2] + ".new", "w") as file:
     json.dump(facts, file)
 os.rename(sys.argv[2] + ".new", sys.argv[2])
@@ -336,6 +336,20 @@ def test_modules_that_the_agent_names_are_imported_once_for_all_workers(small_ra
     assert "not_installed" not in raylet.log
     assert is_forked(raylet.facts("stay", PYTHONPATH=str(raylet.folder)))
     assert raylet.log.count("imported by") == 1
+
+
+def test_variables_of_the_first_worker_do_not_reach_later_ones_through_the_server(small_raylet: FakeRaylet) -> None:
+    (small_raylet.folder / "reads.py").write_text("import os; print('MY_TRIAL_VAR:', os.environ.get('MY_TRIAL_VAR'))")
+    raylet = replace(small_raylet.another_node(), modules=("reads",))
+    first = raylet.facts("stay", PYTHONPATH=str(raylet.folder), MY_TRIAL_VAR="mine")
+    second = raylet.facts("stay", PYTHONPATH=str(raylet.folder))
+    assert first["environment"]["MY_TRIAL_VAR"] == "mine"
+    assert is_forked(first)
+    assert first["parent"] == second["parent"]
+    assert "MY_TRIAL_VAR" not in second["environment"]
+    assert b"MY_TRIAL_VAR" not in Path(f"/proc/{second['pid']}/environ").read_bytes()
+    until(lambda: "MY_TRIAL_VAR:" in raylet.log, "the import in the fork server")
+    assert "MY_TRIAL_VAR: None" in raylet.log
 
 
 def test_the_server_ends_with_the_raylet(small_raylet: FakeRaylet) -> None:

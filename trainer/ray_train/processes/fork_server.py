@@ -182,9 +182,25 @@ def start_server(listener: socket.socket, arguments: list[str], bootstrap: str) 
             os.dup2(listener.fileno(), LISTENER)
             os.set_inheritable(LISTENER, True)
             os.closerange(LISTENER + 1, os.sysconf("SC_OPEN_MAX"))
-            os.execv(sys.executable, [sys.executable, "-c", bootstrap, "--fork-server", *arguments])  # noqa: S606
+            program = [sys.executable, "-c", bootstrap, "--fork-server", *arguments]
+            os.execve(sys.executable, program, server_environment())  # noqa: S606
     finally:
         os._exit(0)
+
+
+def server_environment() -> dict[str, str]:
+    """The raylet's environment with the launcher's import settings, which are compared with those of later workers.
+
+    The launcher's other variables are of one experiment. The modules that the fork server imports may keep them, and
+    `/proc/PID/environ` of each child shows them.
+    """
+    try:
+        content = Path("/proc", os.environ["RAY_RAYLET_PID"], "environ").read_bytes()
+    except OSError:  # the raylet is another user's
+        return dict(os.environ)
+    raylets = (os.fsdecode(one).partition("=") for one in content.split(b"\0") if b"=" in one)
+    shared = {name: value for name, _, value in raylets if not name.startswith(IMPORT_SETTINGS)}
+    return {**shared, **{k: v for k, v in os.environ.items() if k.startswith(IMPORT_SETTINGS)}}
 
 
 def read_umask() -> int:
