@@ -21,6 +21,9 @@ INTERNAL_PREFIXES = ("bundle_group_", "node:", "object_store_memory")
 
 ROUNDING_TOLERANCE = 1e-6
 
+NODE_ID_LABEL = "ray.io/node-id"
+"""Ray gives each node this label."""
+
 DEFAULT_STRATEGY: Final = "PACK"
 """Ray Train's: as few nodes as possible."""
 
@@ -171,6 +174,17 @@ def bundles_of(scaling: Mapping[str, Any]) -> list[Bundle]:
     """
     group = WorkerGroup.of(scaling)
     return group.bundles(group.min_workers)
+
+
+def scaling_without(nodes: Iterable[str], scaling: Mapping[str, Any]) -> dict[str, Any]:
+    """The scaling with selectors that leave out these nodes, by Ray's ids; those of the user for this label stay."""
+    left_out = sorted(nodes)
+    if not left_out:
+        return dict(scaling)
+    others = {NODE_ID_LABEL: f"!in({','.join(left_out)})"}
+    own = scaling.get("label_selector") or {}
+    selector = [{**others, **one} for one in own] if isinstance(own, list) else {**others, **own}
+    return {**scaling, "label_selector": selector}
 
 
 def describe_workers(scaling: Mapping[str, Any]) -> str:

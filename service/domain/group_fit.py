@@ -35,7 +35,7 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
     if any(fits_now(group, nodes) for nodes in agents.values()):
         return None
     if any(could_fit(group, nodes) for nodes in agents.values()):
-        return f"{need}; {_not_free(group, agents)}"
+        return f"{need}; {_not_free(group, agents)}{_withheld(agents)}"
     if (label := _missing_label(group, agents)) is not None:
         return f"{need}; no node has {label}"
     total = [_total(nodes) for nodes in agents.values()]
@@ -92,6 +92,12 @@ def _not_free(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str:
     most = _most(group, usable, "free now")
     is_clear = most == _most(group, everywhere, "free now") or any(group.smallest_selectors())
     return most if is_clear else _most(group, usable, "free now on nodes that can run such a worker")
+
+
+def _withheld(agents: Mapping[str, Sequence[Node]]) -> str:
+    """Why a node has nothing free although no trial uses it, if there is one; others may have the same reason."""
+    reasons = (node.withheld for nodes in agents.values() for node in nodes if node.withheld is not None)
+    return next((f"; a node gets no new trial for some minutes: {reason}" for reason in reasons), "")
 
 
 def _lacks_only_validation(group: WorkerGroup, agents: Sequence[Sequence[Room]], when: str = "") -> str | None:

@@ -14,6 +14,7 @@ from trainer.resources import (
     find_largest_placement,
     find_placement,
     resources_of_worker,
+    scaling_without,
 )
 from trainer.wire import Scaling
 
@@ -86,6 +87,25 @@ def test_an_elastic_group_is_offered_room_for_its_minimum_and_takes_up_to_its_ma
     assert placement is not None
     assert sum(node["CPU"] for node in placement.free.values()) == 2
     assert find_largest_placement(scaling, {"a": {"CPU": 1.0}}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "selector"),
+    [
+        (None, {"ray.io/node-id": "!in(a,b)"}),
+        ({"zone": "x"}, {"ray.io/node-id": "!in(a,b)", "zone": "x"}),
+        ([{}, {"ray.io/node-id": "c"}], [{"ray.io/node-id": "!in(a,b)"}, {"ray.io/node-id": "c"}]),
+    ],
+)
+def test_workers_are_kept_from_nodes_by_a_selector(own: Any, selector: Any) -> None:
+    scaling = {"num_workers": 2, "label_selector": own}
+    left = scaling_without({"b", "a"}, scaling)
+    assert left == {"num_workers": 2, "label_selector": selector}
+    assert scaling_without([], scaling) == scaling
+    free = {node: {"CPU": 8.0} for node in "abc"}
+    placement = find_placement(bundles_of(left), free, {node: {"ray.io/node-id": node, "zone": "x"} for node in free})
+    assert placement is not None
+    assert placement.nodes == ["c", "c"]
 
 
 def test_the_agent_places_workers_on_nodes_with_their_labels() -> None:

@@ -141,6 +141,12 @@ def raylets() -> dict[str, Raylet]:
     }
 
 
+def node_address(node: str) -> str:
+    """For people: the address of a node, or its id if Ray does not list it."""
+    addresses = (str(one["NodeManagerAddress"]) for one in ray.nodes() if one["NodeID"] == node)
+    return next(addresses, node)
+
+
 def free_resources() -> NodeResources:
     available = cluster_state.available_resources_per_node()
     return {node: without_internal(resources) for node, resources in available.items()}

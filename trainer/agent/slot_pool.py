@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -13,6 +13,7 @@ from trainer.agent.cluster import (
     draining_nodes,
     find_slots,
     free_resources,
+    node_address,
     start_slot,
     total_resources,
 )
@@ -25,7 +26,9 @@ from trainer.ray_train.cluster_state import node_labels, orphaned_placement_grou
 from trainer.ray_train.processes.worker_start import forked_runtime_env
 from trainer.reservation import rest_beside
 from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
+from trainer.slot.nodes.withheld_nodes import WITHHELD_SECONDS, WithheldNodes
 from trainer.slot.slot_status import SlotStatus
+from trainer.storable_values import storable_text
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,9 @@ ORPHAN_SEARCH_SECONDS = 10.0
 
 ORPHAN_SEARCH_INTERVAL_SECONDS = 1.0
 
+MAX_REASON = 2_000
+"""The longest reason for which a node is withheld, in characters."""
+
 NO_KEY = ""
 """The key of an adopted slot that has not run anything: no assignment fits it, and it closes soon."""
 
@@ -63,7 +69,7 @@ class SlotPool:
     """`spare`: whether a slot is to be ready before the first trial comes. `prestarted`: as `PrestartLoop.count`.
 
     With `prestarted` workers, the processes of slots and workers come from the nodes' fork servers, and have imported
-    the modules `preloaded`.
+    the modules `preloaded`. `clock` times for how long nodes are withheld.
     """
 
     def __init__(
@@ -74,12 +80,14 @@ class SlotPool:
         spare: bool = False,
         prestarted: int = 0,
         preloaded: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = f"slot.{agent}."
         self._addresses = addresses
         self._runtime_env = forked_runtime_env(preloaded) if prestarted else {}
         self._spare = SpareSlot(self._prefix, addresses, self._runtime_env, is_wanted=spare)
         self.prestart = PrestartLoop(prestarted, self._runtime_env)
+        self._withheld = WithheldNodes(clock)
         self._draining: dict[str, float] = {}
         self._drain_check_at = 0.0
         self._orphan_search_at = self._orphan_search_until = 0.0
@@ -128,6 +136,8 @@ class SlotPool:
                 lost |= self._read_status(slot)
             elif now - slot.status_called_at > SILENT_SECONDS:
                 lost |= self._remove_dead(slot, f"has not answered for {SILENT_SECONDS:g} s and is killed")
+        for slot in self.slots.values():
+            self._tell_withheld(slot)
         return lost
 
     def _read_status(self, slot: PooledSlot) -> LostAttempts:
@@ -163,6 +173,7 @@ class SlotPool:
         slot.idle_seconds, slot.is_removing = status.idle_seconds, status.removing
         slot.placement_group, slot.is_closing = status.placement_group, status.closing
         self._note_losses(slot, status)
+        self._note_failed_disks(slot, status)
         return lost
 
     def _take_back(self, slot: PooledSlot) -> LostAttempts:
@@ -177,6 +188,21 @@ class SlotPool:
             if status.bytes_without_room is not None:
                 self._bytes_without_room = max(status.bytes_without_room, self._bytes_without_room or 0)
         slot.lost_count = status.lost_count
+
+    def _note_failed_disks(self, slot: PooledSlot, status: SlotStatus) -> None:
+        for failed in status.failed_disks[slot.failed_disk_count :]:
+            node, address = failed["node"], node_address(failed["node"])
+            minutes = WITHHELD_SECONDS / 60
+            logger.warning("node %s gets no new trial for %g minutes: %s", address, minutes, failed["reason"])
+            self._withheld.add(node, storable_text(f"node {address}: {failed['reason']}", MAX_REASON))
+        slot.failed_disk_count = len(status.failed_disks)
+
+    def _tell_withheld(self, slot: PooledSlot) -> None:
+        """Ray chooses the nodes of an attempt, by what its slot asks for. One of an earlier version asks for any."""
+        nodes = self._withheld.seconds_left()
+        if nodes and slot.withheld_version != self._withheld.version and hasattr(slot.actor, "withhold"):
+            slot.actor.withhold.remote(nodes)
+        slot.withheld_version = self._withheld.version
 
     def _remove_dead(self, slot: PooledSlot, how: str) -> LostAttempts:
         """The slot is killed as well: one that is only out of reach must not go on without an agent."""
@@ -221,12 +247,16 @@ class SlotPool:
         return due
 
     def offer(self) -> list[dict[str, Any]]:
-        """Each node that is not drained: total and free resources, labels. What idle slots reserve is free."""
-        free = self._free_with_idle()
+        """Each node that is not drained: total and free resources, labels. What idle slots reserve is free.
+
+        Nothing is free on a node that is withheld, and it has the reason.
+        """
+        free, withheld = self._free_with_idle(), self._withheld.reasons()
         nodes = self._without_drained(total_resources())
         labels = node_labels()
         return [
             {"total": total, "free": free.get(node, {}), "labels": labels.get(node, {})}
+            | ({"withheld": withheld[node]} if node in withheld else {})  # services of an earlier version refuse it
             for node, total in nodes.items()
         ]
 
@@ -245,7 +275,8 @@ class SlotPool:
 
     def _unclaimed(self, groups: PlacementGroups) -> NodeResources:
         """What is free at Ray, less what slots are about to reserve, or accumulate while their groups do not fit."""
-        free = self._without_drained(free_resources())
+        usable = self._without_drained(free_resources())
+        free = {node: resources for node, resources in usable.items() if node not in self._withheld}
         waiting = [
             slot for slot in self.slots.values() if slot.may_await_resources and groups.of(slot.placement_group) is None
         ]
@@ -276,6 +307,7 @@ class SlotPool:
         elif PlacementGroups().of(slot.placement_group) is None:  # its workers have ended, as after a failure
             self._make_room(assignment["trainer"]["scaling"], keep=slot)
         slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
+        self._tell_withheld(slot)
         more = [dict(secrets)] if secrets else []  # a slot of an earlier version takes none
         slot.assigned = slot.actor.run.remote(assignment, key, slot.scaling, *more), assignment
         slot.starting, slot.secrets = assignment, secrets

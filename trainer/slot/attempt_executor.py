@@ -191,7 +191,10 @@ class AttemptExecutor:
             watchdog.start()
 
         train = train_function(self._planner.job(attempt), self._code)
-        plan = self._planner.plan(attempt, self.key or "", frozenset(self._nodes.lost), on_success)
+        if self._nodes.uses_withheld:
+            self._end_worker_group()
+            self._nodes.group_ended()
+        plan = self._planner.plan(attempt, self.key or "", self._nodes, on_success)
         limit = start_limit(plan.runtime_env, self._answer_seconds)
         self._worker_reuse.begin()
         with start_limited(attempt, limit, partial(self._give_up, attempt)):
@@ -222,6 +225,7 @@ class AttemptExecutor:
             if outcome is not None:
                 outcome = self._worker_reuse.accepted(outcome, attempt)
             self._nodes.lost |= attempt.ranks.lost_nodes
+            self._nodes.add_failed_disks(attempt.ranks.failed_disks)
             is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
             self._state.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
             if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
@@ -264,8 +268,8 @@ class AttemptExecutor:
                 self.bytes_without_room = attempt.ranks.bytes_without_room  # before the count, by which it is read
                 self.lost_count += 1
             # After a loss the agent looks at the storage first: the next trial might be lost, too. And for a group that
-            # did not get its resources, only a claim tells whether they are free.
-            is_able = not (outcome.is_lost or outcome.is_start_given_back)
+            # did not get its resources, or is to use other nodes, only a claim tells whether there is room.
+            is_able = not (outcome.is_lost or outcome.is_start_given_back or self._nodes.uses_withheld)
             following = attempt.finish(outcome, wants_next=is_able and not self._state.takes_no_more)
         if following is None:  # a new assignment waits until Ray has shut the run down
             self._idle_since = time.monotonic()

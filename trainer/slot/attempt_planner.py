@@ -8,9 +8,11 @@ from trainer.client.addresses import ServiceAddresses
 from trainer.command_template import filled_in
 from trainer.process_log.setup import LogSettings
 from trainer.ray_train.runners import RunPlan
+from trainer.resources import scaling_without
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.dataset_server_start import dataset_server_starter
+from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.user_package import UserPackage
 from trainer.storage_uri import is_uri
 from trainer.worker.rank_session import Job
@@ -53,12 +55,12 @@ class AttemptPlanner:
             storage_is_uri=is_uri(assignment.storage_path),
         )
 
-    def plan(self, attempt: Attempt, key: str, lost_nodes: frozenset[str], on_success: Callable[[], None]) -> RunPlan:
-        """For the runner. `key` names what the attempt needs of a slot."""
+    def plan(self, attempt: Attempt, key: str, nodes: SlotNodes, on_success: Callable[[], None]) -> RunPlan:
+        """For the runner. `key` names what the attempt needs of a slot, `nodes` which nodes it is not to use."""
         assignment = attempt.assignment
         return RunPlan(
             kind=assignment.trainer.kind,
-            scaling=assignment.trainer.scaling,
+            scaling=scaling_without(nodes.withheld.seconds_left(), assignment.trainer.scaling),
             validation=assignment.trainer.validation,
             env=assignment.trainer.env,
             name=assignment.run_name,
@@ -70,7 +72,7 @@ class AttemptPlanner:
             torch_config=assignment.trainer.torch_config or {},
             on_start=attempt.group_starts,
             on_resize_possible=attempt.resize,
-            lost_nodes=lost_nodes,
+            lost_nodes=frozenset(nodes.lost),
         )
 
 

@@ -145,6 +145,7 @@ class Slot(WorkerMessageHandlers):
             closing=self._state.is_closing or self._state.is_broken,
             lost_count=self._executor.lost_count,
             bytes_without_room=self._executor.bytes_without_room,
+            failed_disks=[{"node": node, "reason": reason} for node, reason in self._nodes.failed_disks],
         ).to_json()
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
@@ -155,6 +156,11 @@ class Slot(WorkerMessageHandlers):
         """
         self._nodes.drain(nodes, grace_seconds)
         self._leave_drained_nodes()
+
+    async def withhold(self, nodes: dict[str, float]) -> None:
+        """No new attempt is to use these Ray nodes, each for so many seconds. A running one goes on there."""
+        for node, seconds in nodes.items():
+            self._nodes.withheld.add(node, seconds=seconds)
 
     async def close(self) -> None:
         """Give a running attempt back, end everything and clean up. The caller then kills the actor."""

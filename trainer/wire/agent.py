@@ -25,6 +25,8 @@ class Node(Message):
     """those that no trial uses"""
     labels: dict[Key, Text] = Field(default_factory=dict)
     """the node's labels, which `trainer.scaling.label_selector` selects"""
+    withheld: ReadableText | None = Field(default=None, max_length=2_000)
+    """why it gets no new trial for some minutes; nothing of it is free meanwhile"""
 
 
 class HeldAttempt(Message):

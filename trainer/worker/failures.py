@@ -61,6 +61,7 @@ class Failure:
     all failed ranks. `bytes_without_room`: the size of a rank's checkpoint for which the storage had no room.
     `is_of_package`: the user's package has raised the exception itself, in no call of a library. `is_refusal`: the
     service has refused a report. `is_checkpoint_missing`: the storage has not the checkpoint to resume from.
+    `is_of_node_disk`: the disk of the rank's node is full, or fails. `is_at_start`: the rank's function had not begun.
     """
 
     kind: str
@@ -71,6 +72,8 @@ class Failure:
     is_of_package: bool = False
     is_refusal: bool = False
     is_checkpoint_missing: bool = False
+    is_of_node_disk: bool = False
+    is_at_start: bool = False
 
 
 class NotSaved(OSError):
@@ -188,6 +191,8 @@ def _described(
         bytes_without_room=without_room,
         is_of_package=is_of_package,
         is_checkpoint_missing=resume is not None and isinstance(error, NotThere),
+        is_of_node_disk=isinstance(error, NodeDiskFailed) and open_file_advice(str(error), is_own=True) is None,
+        is_at_start=is_importing,
     )
 
 

@@ -24,6 +24,7 @@ SKEW_ADVICE = (
 STORAGE_ADVICE = (
     "mount a directory there, and give its user write access; for a bucket, see the agent's credentials and endpoint"
 )
+WITHHELD_ADVICE = "free space in the node's temporary directory, or take the node out of the cluster"
 
 Json = dict[str, Any]
 
@@ -145,6 +146,9 @@ def _agent(agent: Json) -> Check:
         return warning(subject, f"last seen {seen} UTC", "start it again; if it is not needed any more, ignore this")
     if agent["storage_error"]:
         return failed(subject, agent["storage_error"], STORAGE_ADVICE)
+    withheld = next((node["withheld"] for node in agent["nodes"] if node.get("withheld")), None)
+    if withheld is not None:
+        return warning(subject, f"gives a node no new trial for some minutes: {withheld}", WITHHELD_ADVICE)
     return ok(subject, f"{_resources(agent['nodes'])}; runs {counted(len(agent['running']), 'trial')}")
 
 

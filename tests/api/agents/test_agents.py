@@ -164,6 +164,18 @@ def test_an_experiment_says_what_it_waits_for(service: Api) -> None:
     assert waiting() is None
 
 
+def test_an_experiment_that_waits_for_a_withheld_node_says_why(service: Api) -> None:
+    name = service.create(trainer=TORCH)["name"]
+    full = "node 10.0.0.5: the package cannot be unpacked: [Errno 28] No space left on device"
+    withheld = {"total": {"CPU": 8}, "free": {}, "withheld": full}
+    assert service.claim("here", status=204, nodes=[withheld]) is None
+    assert service.get(f"/v1/experiments/{name}")["waiting_for"] == (
+        f"1 worker x 1 CPU; 0 CPU free now; a node gets no new trial for some minutes: {full}"
+    )
+    assert [one["withheld"] for one in service.get("/v1/agents")["items"][0]["nodes"]] == [full]
+    assert service.claim("here", nodes=[withheld, {"total": {"CPU": 8}, "free": {"CPU": 8}}]), "another node takes it"
+
+
 def test_a_trial_starts_only_where_its_validation_has_room_beside_it(service: Api) -> None:
     validation = {"entrypoint": "train:validate", "ray_remote_kwargs": {"num_gpus": 1}}
     name = service.create(trainer=TORCH | {"scaling": {"use_gpu": True}, "validation": validation})["name"]

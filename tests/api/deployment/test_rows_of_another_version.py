@@ -48,7 +48,7 @@ def test_rows_with_fields_of_a_later_version_are_read(service: Api) -> None:
     second.report(loss=1.0)
     second.fail()
     assert service.get("/v1/experiments")["items"][0]["name"] == name
-    assert service.get("/v1/agents")["items"][0]["nodes"] == [NODE | {"labels": {}}]
+    assert service.get("/v1/agents")["items"][0]["nodes"] == [NODE | {"labels": {}, "withheld": None}]
     assert [one["outcome"] for one in second.shown()["attempts"]] == ["failed", "failed"]
     answers = {"": 200, "/best": 404, "/trials": 200, "/events?follow=false": 200, "/importance": 200}
     for what, status in answers.items():

@@ -12,11 +12,13 @@ from trainer.agent.pooled_slot import PooledSlot
 from trainer.agent.slot_key import slot_key
 from trainer.agent.slot_pool import SlotPool
 from trainer.client.addresses import ServiceAddresses
+from trainer.slot.nodes.withheld_nodes import WITHHELD_SECONDS
 from trainer.slot.slot_status import SlotStatus
+from trainer.wire import Node
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 SINCE = 10.0
-NOTHING_YET: Any = SimpleNamespace(of=lambda _group: None)
+NOTHING_YET: Any = SimpleNamespace(of=lambda _group: None, release=lambda *_: None)
 """No placement group has been created."""
 STARTING = SlotStatus(
     name="slot",
@@ -215,11 +217,86 @@ def test_a_drain_that_does_not_reach_the_slot_is_announced_again(monkeypatch: py
     assert announced == [["a"], ["a"]]
 
 
+class TwoNodes:
+    """A cluster whose node `full` has a full disk. Its `now` is the pool's clock."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        each = {"full": {"CPU": 8.0}, "other": {"CPU": 8.0}}
+        patch.setattr(slot_pool, "total_resources", lambda: each)
+        patch.setattr(slot_pool, "free_resources", lambda: {node: dict(has) for node, has in each.items()})
+        patch.setattr(slot_pool, "node_labels", dict)
+        patch.setattr(slot_pool, "node_address", lambda node: f"address-of-{node}")
+        patch.setattr(slot_pool, "PlacementGroups", lambda: NOTHING_YET)
+        self.pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"), clock=lambda: self.now)
+
+    def add(self, name: str, status: SlotStatus) -> "WithholdingSlot":
+        actor = WithholdingSlot(status)
+        self.pool.slots[name] = pooled(name, actor=actor, runs=None)
+        return actor
+
+    def offered(self) -> list[tuple[Any, str | None]]:
+        return [(Node.model_validate(one).free, one.get("withheld")) for one in self.pool.offer()]
+
+
+class WithholdingSlot(PlayedSlot):
+    def __init__(self, status: SlotStatus) -> None:
+        super().__init__(status)
+        self.told: list[Any] = []
+        self.withhold = SimpleNamespace(remote=lambda nodes: self.told.append(("withhold", nodes)))
+        self.run = SimpleNamespace(remote=lambda *_: self.told.append("run"))
+
+
+FULL_DISK = {"node": "full", "reason": "the package cannot be unpacked"}
+FREE: Any = ({"CPU": 8.0}, None)
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_node_whose_disk_is_full_is_not_offered_for_some_minutes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = TwoNodes(monkeypatch)
+    cluster.add("found it", replace(IDLE, failed_disks=[FULL_DISK]))
+    other = cluster.add("other", IDLE)
+    assert cluster.offered() == [FREE, FREE]
+    for _ in range(2):
+        cluster.pool.refresh()
+        withheld: Any = ({}, "node address-of-full: the package cannot be unpacked")
+        assert cluster.offered() == [withheld, FREE]
+    assert other.told == [("withhold", {"full": WITHHELD_SECONDS})], "Ray places its next workers elsewhere"
+    said = "node address-of-full gets no new trial for 5 minutes: the package cannot be unpacked"
+    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [said]
+    cluster.now += WITHHELD_SECONDS - 1
+    cluster.pool.refresh()
+    assert cluster.offered() == [withheld, FREE]
+    cluster.now += 1
+    cluster.pool.refresh()
+    assert cluster.offered() == [FREE, FREE], "the same failure does not count again"
+    cluster.pool.slots["other"].actor.answer = replace(IDLE, failed_disks=[FULL_DISK])
+    cluster.pool.refresh()
+    assert cluster.offered() == [withheld, FREE]
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_slot_knows_which_nodes_are_withheld_before_its_assignment(
+    monkeypatch: pytest.MonkeyPatch, to_be_run: dict[str, Any]
+) -> None:
+    cluster = TwoNodes(monkeypatch)
+    cluster.add("found it", replace(STARTING, failed_disks=[FULL_DISK]))
+    cluster.pool.refresh()
+    new = cluster.add("new", IDLE)
+    cluster.pool.slots["new"].idle_seconds = 0.0
+    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
+    cluster.pool.run(to_be_run, {})
+    assert new.told == [("withhold", {"full": WITHHELD_SECONDS}), "run"]
+
+
 @pytest.mark.usefixtures("killed")
 def test_an_adopted_slot_of_an_earlier_version_runs_what_it_says() -> None:
     pool, status = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), STARTING.to_json()
     for newer in ("began", "starting", "removing", "nodes", "draining", "lost_count", "bytes_without_room"):
         del status[newer]
+    del status["failed_disks"]
     actor = SimpleNamespace(status=SimpleNamespace(remote=lambda: lambda: {**status, "of a later version": 1}))
     slot = pool.slots["slot"] = PooledSlot("slot", actor)
     assert pool.refresh() == {}

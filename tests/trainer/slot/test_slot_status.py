@@ -24,6 +24,7 @@ NEWER = {
     "draining": True,
     "lost_count": 3,
     "bytes_without_room": 8,
+    "failed_disks": [{"node": "a", "reason": "full"}],
 }
 
 

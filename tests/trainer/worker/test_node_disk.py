@@ -16,7 +16,8 @@ import ray
 
 from tests.trainer.conftest import set_constant
 from trainer.worker.datasets.dataset_server import DatasetMaker
-from trainer.worker.failures import CANNOT_START, LOST, DatasetNotMade, Failure
+from trainer.worker.failures import CANNOT_START, LOST, DatasetNotMade, Failure, describe
+from trainer.worker.node_disk import NodeDiskFailed
 from trainer.worker.rank_session import Job, RankSession
 from trainer.worker.user_code import enter_package
 from trainer.worker.user_process import UserProcess
@@ -160,3 +161,15 @@ def test_what_was_unpacked_before_the_disk_was_full_is_removed(
     monkeypatch.setattr(zipfile.ZipFile, "extractall", failing(errno.ENOSPC))
     failure_of()
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_importing", [True, False])
+def test_a_failed_disk_is_told_with_whether_the_function_had_begun(is_importing: bool) -> None:
+    failure = describe(NodeDiskFailed("no room"), rank=0, world_size=1, is_importing=is_importing, folder=None)
+    assert (failure.kind, failure.is_of_node_disk, failure.is_at_start) == (LOST, True, is_importing)
+
+
+def test_a_node_whose_processes_can_open_no_more_files_has_no_failed_disk() -> None:
+    error = NodeDiskFailed(f"the checkpoint cannot be read: {OSError(errno.EMFILE, os.strerror(errno.EMFILE))}")
+    failure = describe(error, rank=0, world_size=1, is_importing=False, folder=None)
+    assert (failure.kind, failure.is_of_node_disk) == (LOST, False)

@@ -87,6 +87,16 @@ def test_agents_show_their_resources_and_a_storage_that_they_cannot_write(run: R
     assert found["storage"]["advice"] == "see the agents below, and PACELINE_STORAGE of the service"
 
 
+@pytest.mark.slow
+def test_an_agent_with_a_withheld_node_says_why(run: Run, own_url: str) -> None:
+    room = {"total": {"CPU": 8}, "free": {"CPU": 8}}
+    claim(own_url, "here", nodes=[room, room | {"free": {}, "withheld": "node 10.0.0.5: no room"}])
+    found = checked(run, own_url)["agent here"]
+    assert found["state"] == "warning"
+    assert found["found"] == "gives a node no new trial for some minutes: node 10.0.0.5: no room"
+    assert "free space" in found["advice"]
+
+
 def test_a_service_that_does_not_answer_fails(run: Run) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     found = checked(run, url, code=1)

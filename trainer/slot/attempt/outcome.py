@@ -21,6 +21,7 @@ from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, 
 
 COMPLETED = "completed"
 NODE_LEFT = "a node of the elastic group has left"
+NODE_WITHHELD = "the trial starts again where there is room"
 AGENT_SHUT_DOWN = "the agent was shut down and gave the attempt back"
 
 
@@ -98,6 +99,8 @@ def outcome_of(end: End) -> AttemptOutcome:
         return AttemptOutcome(COMPLETED, began)
     if failure.kind == LOST and end.is_drained:
         failure = replace(failure, kind=PREEMPTED)
+    if failure.kind == LOST and failure.is_of_node_disk and failure.is_at_start:
+        failure = replace(failure, kind=PREEMPTED, message=f"{failure.message}; {NODE_WITHHELD}")
     if failure.kind == LOST and end.is_elastic and end.has_lost_node:
         failure = replace(failure, kind=PREEMPTED, message=f"{NODE_LEFT}: {failure.message}")
     return AttemptOutcome.failed(failure, began=began)

@@ -81,6 +81,12 @@ class Ranks:
         sizes = [one.bytes_without_room for one in self._failures.values() if one.bytes_without_room is not None]
         return sum(sizes) if sizes else None
 
+    @property
+    def failed_disks(self) -> dict[str, str]:
+        """The nodes whose disk is full or fails, by what ranks there say, with the failure's message."""
+        failed = [(rank, one) for rank, one in self.failures.items() if one.is_of_node_disk and rank in self.started]
+        return {self.started[rank].node: one.message for rank, one in failed}
+
     def add_background_failure(self, rank: int, failure: Failure) -> None:
         """An upload of the rank has failed, whose function may still train. The function's end says less."""
         self._failures.setdefault(rank, failure)

@@ -1,21 +1,26 @@
-"""The Ray nodes that a slot uses, which of them it has lost, and which go away soon."""
+"""The Ray nodes that a slot uses, which of them it has lost, which go away soon, and which it is not to use now."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from trainer.slot.nodes.withheld_nodes import WithheldNodes
 
 
 @dataclass
 class SlotNodes:
     """Nodes are Ray's node ids. `own` is the one of the slot's process, `workers` those on which it has had workers.
 
-    `placement_group`: the one that the newest workers have told.
+    `placement_group`: the one that the newest workers have told. `failed_disks`: each node whose disk an attempt here
+    has found full or failing, with the reason, in the order of the attempts. No new attempt uses those `withheld`.
     """
 
     own: str
     workers: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     placement_group: str | None = None
+    failed_disks: list[tuple[str, str]] = field(default_factory=list)
+    withheld: WithheldNodes = field(default_factory=WithheldNodes)
     _of_group: set[str] = field(default_factory=set)
     _drain_deadlines: dict[str, float] = field(default_factory=dict)
 
@@ -35,6 +40,17 @@ class SlotNodes:
     def used(self) -> set[str]:
         """The slot's own node and those of its present worker group, also while this waits for the next attempt."""
         return {self.own, *self._of_group}
+
+    def add_failed_disks(self, failed: Mapping[str, str]) -> None:
+        """Withhold these nodes; `failed` has the reasons."""
+        for node, reason in failed.items():
+            self.withheld.add(node, reason)
+            self.failed_disks.append((node, reason))
+
+    @property
+    def uses_withheld(self) -> bool:
+        """Whether the present worker group, which another attempt could use, has a worker on a withheld node."""
+        return any(node in self.withheld for node in set(self._of_group))
 
     def drain(self, nodes: Iterable[str], grace_seconds: float) -> None:
         """These nodes go away in `grace_seconds`, also if the slot uses none of them yet. The first deadline counts."""
