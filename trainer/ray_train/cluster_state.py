@@ -21,6 +21,11 @@ def total_resources_per_node() -> dict[str, dict[str, float]]:
     return {node["NodeID"]: dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
 
 
+def is_node_alive(node: str) -> bool:
+    """Ray's verdict. By default it takes a good minute to find out that a node has vanished without a word."""
+    return any(one["Alive"] for one in ray.nodes() if one["NodeID"] == node)
+
+
 def node_labels() -> dict[str, dict[str, str]]:
     """The labels of each living node, by node id."""
     return {node["NodeID"]: dict(node["Labels"]) for node in ray.nodes() if node["Alive"]}
