@@ -151,7 +151,12 @@ def _halving(training: Training) -> ChosenRule:
         return ChosenRule(rule, f"{seen}; {those} are stopped, not paused, because {obstacle}")
     start = f"a start takes {training.start_seconds:.3g} s, and a whole training {training.seconds:.3g} s"
     reason = f"{seen} and saved checkpoints, and {start}; {those} are paused, and may be promoted later"
-    return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": 1}), reason)
+    return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(training)}), reason)
+
+
+def _extra_count(training: Training) -> int:
+    """One more trial passes each rung where few whole trials are known, because `gp` learns most from those."""
+    return 0 if training.trial_count >= MIN_RANKED else 1
 
 
 def _why_never(problem: Problem) -> str | None:

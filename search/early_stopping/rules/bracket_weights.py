@@ -19,6 +19,9 @@ POWER = 4
 """With which the weight grows with the agreement."""
 LEAST_SHARE = 0.02
 """Of each bracket, so that all of them are tried again when the evidence changes."""
+FIRST_TRIALS, FIRST_SHARE = 16, 0.8
+"""Of so many first trials the lowest bracket gets this share, besides its own share of the rest. Hyperband begins with
+that bracket, too (Li et al., 2018): it compares the most trials in the same time."""
 MAX_TRIALS = 200
 """The newest completed trials are compared: 19,900 pairs."""
 Values = NDArray[np.float64]
@@ -35,13 +38,16 @@ class BracketWeights:
 
 
 def weigh(
-    share_ends: Sequence[int], first_rungs: Sequence[int], max_step: int, completed: CompletedTrials
+    share_ends: Sequence[int], first_rungs: Sequence[int], max_step: int, completed: CompletedTrials, number: int
 ) -> BracketWeights:
-    """The shares of the brackets, for the trials that have completed so far.
+    """The shares of the brackets for the trial with this number, by the trials that have completed so far.
 
     `share_ends` are the cumulative shares of the brackets without evidence; the last one is the total.
     """
     shares = _shares(share_ends)
+    if number < FIRST_TRIALS:
+        shares = (1 - FIRST_SHARE) * shares
+        shares[0] += FIRST_SHARE
     numbers = completed.newest(MAX_TRIALS)
     ends = [completed.value_at(number, AT_END) for number in numbers]
     agreements, counts = np.full(len(shares), np.nan), [0] * len(shares)

@@ -50,7 +50,7 @@ class Hyperband(SuccessiveHalving):
         from search.early_stopping.rules.bracket_weights import draw, weigh  # noqa: PLC0415 - NumPy is slow to import
 
         ends = _share_ends(len(self.first_rungs), self.reduction_factor)
-        weights = weigh(ends, self.first_rungs, self.max_step, completed)
+        weights = weigh(ends, self.first_rungs, self.max_step, completed, number)
         position = crc32(f"hyperband_{seed}_{number}".encode()) / 2**32
         return draw(weights, self.first_rungs, position)
 

@@ -82,6 +82,13 @@ def test_as_many_trials_as_run_together_decide_at_most_four(parallelism: int, ne
     assert isinstance(choose_rule(problem, replace(CHEAP, trial_count=needed)).rule, Hyperband)
 
 
+@pytest.mark.parametrize(("whole", "extra"), [(1, 1), (3, 1), (4, 0)])
+def test_one_more_trial_passes_each_rung_where_few_whole_trials_are_known(whole: int, extra: int) -> None:
+    rule = choose_rule(replace(PROBLEM, parallelism=whole), replace(CHEAP, trial_count=whole)).rule
+    assert isinstance(rule, Hyperband)
+    assert (rule.promote, rule.extra_count) == (True, extra)
+
+
 def test_concordance_is_the_share_of_pairs_in_the_same_order() -> None:
     assert concordance([1, 2, 3, 4], [10, 20, 30, 40]) == 1
     assert concordance([4, 3, 2, 1], [10, 20, 30, 40]) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from search.early_stopping import UNCOMPARED
 from search.early_stopping.bracket import Bracket
-from search.early_stopping.rules.bracket_weights import LEAST_SHARE, MAX_TRIALS
+from search.early_stopping.rules.bracket_weights import FIRST_SHARE, FIRST_TRIALS, LEAST_SHARE, MAX_TRIALS
 from search.early_stopping.rules.hyperband import Hyperband
 from tests.unit.search.early_stopping.trials import Trials, complaints, rule_of
 
@@ -40,6 +40,26 @@ def test_without_evidence_brackets_have_the_shares_of_hyperband() -> None:
     assert {(one.weight, one.trial_count) for one in found} == {(1.0, 0)}
     drawn = Counter(one.number for one in found)
     assert all(drawn[one.number] == pytest.approx(COUNT * one.share, abs=35) for one in found)
+
+
+def test_the_first_trials_are_compared_from_the_lowest_rung_on() -> None:
+    trials = Trials(rule_of(**WEIGHTED))
+    first, later = (
+        [one for number in numbers if (one := trials.create(number, seed=3)) is not None]
+        for numbers in (range(FIRST_TRIALS), range(FIRST_TRIALS, FIRST_TRIALS + COUNT))
+    )
+    fixed = {one.number: one.share for one in later}
+    assert len({one.share for one in first if one.number == 0}) == 1
+    assert first[0].number == 0
+    assert first[0].share == pytest.approx(FIRST_SHARE + (1 - FIRST_SHARE) * fixed[0])
+    assert Counter(one.number for one in first)[0] > FIRST_TRIALS * fixed[0]
+
+
+def test_first_trials_leave_the_lowest_bracket_where_its_rung_misleads() -> None:
+    misled = after_trials(12, -1).create(12, seed=1)
+    assert misled is not None
+    assert (misled.number, misled.first_step) == (1, 3)
+    assert misled.share > 0.5
 
 
 def test_a_rung_that_misleads_loses_its_share_and_one_that_predicts_gains() -> None:
