@@ -1,7 +1,7 @@
 """Paceline and its peers at equal simulated time: many pairs of searches, kept in a file, and a table of them.
 
 The problems and the simulated workers are those of `benchmarks.search`; `designed` were looked at while the search was
-made, `held back` were not. `trained` are tables of real learning curves (benchmarks/harness/curve_trainings.py), made
+made, `held back` were not. `trained` are tables of real learning curves (benchmarks/harness/curve_tables.py), made
 when the search was ready: there the winner is scored by the test values of other trainings than the search saw.
 
 A whole training takes TRAINING seconds on each problem. The budget is the time of 20 of them (`--trainings`), on all

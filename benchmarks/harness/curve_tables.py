@@ -1,4 +1,6 @@
-"""Tables of real learning curves as problems: networks that benchmarks/harness/curve_trainings.py has trained.
+"""Tables of real learning curves as problems.
+
+benchmarks/harness/curve_trainings.py has trained networks, benchmarks/harness/boosted_trees.py gradient-boosted trees.
 
 A hyperparameter is an integer, its place among the values that were trained, in their order: all samplers treat it as a
 number, none proposes what was not trained, and the values, mostly geometric, need no scale. A search sees the
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.harness.problems import Curve, Point, Task
 
 FOLDER = Path(__file__).with_name("curves")
-TRAINED = "schedule", "few_labels", "diabetes", "image", "denoising"
+TRAINED = "schedule", "few_labels", "diabetes", "image", "denoising", "cancer", "friedman"
 _GRID = "grid "
 
 Values = NDArray[np.floating[Any]]
