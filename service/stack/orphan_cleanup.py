@@ -20,10 +20,15 @@ PREFIX = "paceline-"
 
 @dataclass(frozen=True)
 class CleanupRecord:
-    """What a stack leaves behind if it is killed: its processes, by tag, and its temporary directory."""
+    """What a stack leaves behind if it is killed: its processes, by tag, and its temporary directory.
+
+    `lock` identifies the lock file that the stack holds. A copy of the data directory has the record, too, but another
+    lock file, so that holding that one does not mean that the stack has ended.
+    """
 
     tag: str
     directory: str
+    lock: str = ""
 
     @classmethod
     def read(cls, file: Path) -> Self | None:

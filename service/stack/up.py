@@ -33,7 +33,11 @@ def run(options: Options, say: Callable[[str], None] = print, *, lifeline: int |
     both cases nothing is left running. Raises Unkillable when something is.
     """
     tag, data_dir, say = new_tag(), options.data_dir.absolute(), tolerant(say)
-    with _stop_signals(tag, lifeline) as should_stop, _lock(data_dir), _cleanup_record(data_dir, tag, say) as record:
+    with (
+        _stop_signals(tag, lifeline) as should_stop,
+        _lock(data_dir) as lock,
+        _cleanup_record(data_dir, tag, lock, say) as record,
+    ):
         with _cannot_start(data_dir):
             state_file(data_dir).unlink(missing_ok=True)
             options = options.resolved()
@@ -65,8 +69,11 @@ def _print_addresses(options: Options, say: Callable[[str], None]) -> None:
 
 
 @contextlib.contextmanager
-def _lock(data_dir: Path) -> Iterator[None]:
-    """Hold the data directory's lock. Raises CannotStart when it is not writable, or another stack runs in it."""
+def _lock(data_dir: Path) -> Iterator[str]:
+    """Hold the data directory's lock, and yield what identifies its file.
+
+    Raises CannotStart when the directory is not writable, or another stack runs in it.
+    """
     try:
         private_files.restrict_new_files()
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -84,19 +91,20 @@ def _lock(data_dir: Path) -> Iterator[None]:
             raise CannotStart(
                 f"a stack runs in {data_dir} already{where}. Use it, stop it, or choose another `--data-dir` and ports"
             ) from error
-        yield
+        file = os.fstat(lock.fileno())
+        yield f"{file.st_dev}:{file.st_ino}"
 
 
 @contextlib.contextmanager
-def _cleanup_record(data_dir: Path, tag: str, say: Callable[[str], None]) -> Iterator[CleanupRecord]:
+def _cleanup_record(data_dir: Path, tag: str, lock: str, say: Callable[[str], None]) -> Iterator[CleanupRecord]:
     """Clean up after an earlier stack if it was killed; then record, and finally remove, what this one creates."""
     file = data_dir / "up.cleanup"
     with _cannot_start(data_dir):
-        if earlier := CleanupRecord.read(file):
+        if (earlier := CleanupRecord.read(file)) and earlier.lock == lock:
             say("The last stack here was killed; removing its processes and temporary files …")
             earlier.clean_up()
         directory = _base_for_ray(data_dir) / f"{PREFIX}{tag[-8:]}"
-        record = CleanupRecord(tag, str(directory))
+        record = CleanupRecord(tag, str(directory), lock)
         record.write(file)
         directory.mkdir(mode=0o700)
     try:

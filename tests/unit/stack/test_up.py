@@ -1,6 +1,8 @@
 """`paceline up` runs to its end whatever its terminal can show. A process that sleeps takes the part of its parts."""
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 from service.stack import up
 from service.stack.child_process import ChildProcess
 from service.stack.options import Options
+from service.stack.orphan_cleanup import CleanupRecord
+from service.stack.process_tags import new_tag, tag_environment
 from service.stack.supervisor import Component
 
 
@@ -30,3 +34,30 @@ def test_a_terminal_that_cannot_show_all_characters_stops_nothing(
 
     os.close(watched)
     assert child.exit_code is not None
+
+
+def test_a_stack_in_a_copied_directory_leaves_the_originals_processes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy has the original's record, but another lock file."""
+    original, copy, tag = tmp_path / "original", tmp_path / "copy", new_tag()
+    original.mkdir()
+    environment = os.environ | tag_environment(tag)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], env=environment) as process:
+        monkeypatch.setattr(up, "stages_of", lambda *_: shutil.copytree(original, copy) and [])
+        monkeypatch.setattr(up, "new_tag", lambda: tag)
+        monkeypatch.setattr(up, "kill_tagged", lambda _: None)
+        with monkeypatch.context() as alive:
+            alive.setattr(CleanupRecord, "clean_up", lambda _: None)
+            up.run(Options(original, port=0, mlflow=False), lambda _: None, lifeline=closed_pipe())
+        monkeypatch.setattr(up, "new_tag", new_tag)
+        monkeypatch.setattr(up, "stages_of", lambda *_: [])
+        up.run(Options(copy, port=0, mlflow=False), lambda _: None, lifeline=closed_pipe())
+        assert process.poll() is None
+        process.kill()
+
+
+def closed_pipe() -> int:
+    reading, writing = os.pipe()
+    os.close(writing)
+    return reading
