@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from service.stack.process_tags import kill_tagged, new_tag, tag_environment
 
 LOW_PRIORITY = 10
@@ -71,6 +73,16 @@ class ChildProcess:
     def exit_code(self) -> int | None:
         """None while it runs, or before its first start."""
         return self._process.poll() if self._process else None
+
+    def listens_on(self, port: int) -> bool:
+        """Whether it, or a descendant, listens on the port. An answer there may come from another program."""
+        if self._process is None:
+            return False
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child = psutil.Process(self._process.pid)
+            sockets = (one for each in (child, *child.children(recursive=True)) for one in each.net_connections("tcp"))
+            return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+        return False
 
     def stop(self, grace_seconds: float) -> None:
         """Send SIGTERM, wait, then kill it and all its descendants. Does nothing before the first start.

@@ -3,8 +3,7 @@
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from service.module_command import module_command
@@ -109,7 +108,7 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     command = mlflow_server_command(options.data_dir / "mlflow", HOST, options.mlflow_port)
     env = {**env, **mlflow_server_environment(options.mlflow_port, hosts)}
     child = ChildProcess(lambda: command, env, _empty_file(logs / "mlflow.log"))
-    is_healthy = partial(answers, f"{options.mlflow_url}/health")
+    is_healthy = _check(child, options.mlflow_port, f"{options.mlflow_url}/health")
     # The mirror may lag; training must not.
     return Component("mlflow", child, is_healthy, is_healthy=is_healthy, low_priority=True)
 
@@ -117,8 +116,13 @@ def _mlflow(options: Options, env: Mapping[str, str], logs: Path) -> Component:
 def _service(options: Options, env: Mapping[str, str], logs: Path) -> Component:
     command = module_command("service.cli", "serve")
     child = ChildProcess(lambda: command, env, _empty_file(logs / "service.log"))
-    is_ready, is_healthy = partial(answers, f"{options.url}/readyz"), partial(answers, f"{options.url}/healthz")
+    is_ready, is_healthy = (_check(child, options.port, f"{options.url}/{path}") for path in ("readyz", "healthz"))
     return Component("service", child, is_ready, is_healthy=is_healthy)
+
+
+def _check(child: ChildProcess, port: int, url: str) -> Callable[[], bool]:
+    """Whether the child itself answers: another stack that starts at the same time may have taken its port."""
+    return lambda: answers(url) and child.listens_on(port)
 
 
 def _agent(options: Options, ray_address: str, env: Mapping[str, str], logs: Path) -> Component:

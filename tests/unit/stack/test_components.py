@@ -15,8 +15,10 @@ from service.stack import components
 from service.stack.http_checks import AGENT_NAME
 from service.stack.options import Options
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
+from service.stack.ports import free_port
 from service.stack.process_tags import new_tag
 from service.stack.supervisor import Component
+from tests.timeouts import wait_until
 
 
 class Agents(BaseHTTPRequestHandler):
@@ -104,3 +106,45 @@ def test_an_agent_that_was_heard_before_the_service_answers_is_connected(
     agent = stack(tmp_path, port)["agent"]
     answers.items = local(datetime.now(UTC).isoformat())
     assert agent.is_ready()
+
+
+class Healthy(Agents):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+
+@pytest.mark.parametrize("name", ["service", "mlflow"])
+def test_an_answer_of_another_program_does_not_make_a_component_ready(tmp_path: Path, name: str) -> None:
+    """Of two stacks that start together, the second would take the first one's service for its own."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+        threading.Thread(target=server.serve_forever, args=[0.01]).start()
+        options = Options(tmp_path, server.server_port, mlflow_port=server.server_port, cpus=1)
+        record = CleanupRecord(new_tag(), str(tmp_path / f"{PREFIX}ray"))
+        parts = {one.name: one for stage in components.stages_of(options, record) for one in stage}
+        try:
+            assert not parts[name].is_ready()
+            is_healthy = parts[name].is_healthy
+            assert is_healthy
+            assert not is_healthy()
+        finally:
+            server.shutdown()
+
+
+def test_a_component_whose_own_process_answers_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    program = """
+import sys, http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+    monkeypatch.setattr(components, "module_command", lambda *_: [sys.executable, "-c", program, str(port)])
+    service = stack(tmp_path, port)["service"]
+    service.start()
+    try:
+        wait_until(service.is_ready)
+    finally:
+        service.child.kill()
