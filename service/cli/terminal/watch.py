@@ -38,13 +38,17 @@ def watch_experiment(client: Client, name: str, console: Console, outage_seconds
     experiment = client.experiment(name)
     metric = experiment["spec"]["objectives"][0]["metric"]
     progress = TrialProgress(metric, outage_seconds=outage_seconds)
-    can_draw_over = console.is_terminal and not console.is_dumb_terminal  # Rich shows a dumb one the last view only
-    follow = _follow_live if can_draw_over else _follow_plain
+    follow = _follow_live if _can_draw_over(console) else _follow_plain
     experiment = follow(_updates(client, experiment, progress), progress, console)
     console.print()
     for label, text in _summary(client, experiment, progress):
         console.print(Text.assemble((f"{label:<12}", "bold"), plain(text)), soft_wrap=True)
     return experiment
+
+
+def _can_draw_over(console: Console) -> bool:
+    """Variables such as FORCE_COLOR make Rich take a pipe for a terminal; and a dumb one gets the last view only."""
+    return console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
 
 
 def _updates(client: Client, experiment: Json, progress: TrialProgress) -> Iterator[Json]:

@@ -91,9 +91,14 @@ class RestartingService:
         return {"mlflow_url": None}
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def watched(*answers: str | Exception, outage_seconds: float = 60, terminal: str = "", **of_service: Any) -> str:
     """What is printed, to a terminal of this kind or to a pipe."""
-    output = io.StringIO()
+    output = Terminal() if terminal else io.StringIO()
     service = cast(Client, RestartingService(*answers, **of_service))
     console = Console(file=output, width=200, force_terminal=bool(terminal) or None, _environ={"TERM": terminal})
     assert watch.watch_experiment(service, "mine", console, outage_seconds)["status"] == "completed"
@@ -145,3 +150,11 @@ def test_a_trial_that_continues_with_other_params_stays_paused() -> None:
 def test_a_terminal_that_cannot_be_drawn_over_gets_a_line_for_each_end() -> None:
     assert watched("running", "completed", terminal="dumb").startswith("trial 0 completed at step 3: loss 0.5\n")
     assert "trials   " in watched("running", "completed", terminal="xterm")
+
+
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_a_pipe_is_not_drawn_over_whatever_the_environment_says(variable: str) -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=200, _environ={"TERM": "xterm", variable: "1"})
+    watch.watch_experiment(cast(Client, RestartingService("running", "completed")), "mine", console)
+    assert output.getvalue().startswith("trial 0 completed at step 3")
