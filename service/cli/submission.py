@@ -10,6 +10,7 @@ from typing import Any
 from service.cli.answers import Refused
 from service.cli.client import Client
 from service.cli.code_archive import (
+    Code,
     files_from_elsewhere,
     folder_with_file,
     folder_with_module,
@@ -21,6 +22,8 @@ from service.errors import ServiceError
 from service.specification.changed_document import changed_document
 
 TOO_LARGE = 413
+UNIQUE_TRIES = 20
+"""How many free names `--unique` tries: other submissions may take each before it is sent."""
 _SCRIPT = re.compile(r"[\w.-][\w./-]*\.(py|sh)")
 
 
@@ -53,21 +56,29 @@ def submit(client: Client, spec_file: Path, code: Path | None = None, changes: C
     The service checks the spec. What is left out of the code, or comes from elsewhere, is among the warnings. Raises
     CannotPack, and Refused with hints for what the user can correct here.
     """
-    content = spec_file.read_bytes()
-    spec = _parsed(content)
-    if spec and changes != UNCHANGED:
-        spec = changes.of(client, spec)
-        content = json.dumps(spec).encode()
+    spec = _parsed(spec_file.read_bytes())
     code = code or _code_beside(spec, spec_file)
     warnings = _links_in(code) if code else _why_no_code(spec, spec_file)
     try:
         with packed(code) if code else nullcontext() as sent:
-            created = client.submit(content, sent)
+            created = _sent(client, spec_file, spec, sent, changes)
     except Refused as refused:
         refused.hints += _hints(client, refused, spec_file, code) + warnings
         raise
     created.setdefault("warnings", []).extend({"path": "code", "message": message} for message in warnings)
     return created
+
+
+def _sent(client: Client, spec_file: Path, spec: dict[str, Any], code: Code | None, changes: Changes) -> dict[str, Any]:
+    for tries_left in reversed(range(UNIQUE_TRIES)):
+        is_changed = spec and changes != UNCHANGED
+        content = json.dumps(changes.of(client, spec)).encode() if is_changed else spec_file.read_bytes()
+        try:
+            return client.submit(content, code)
+        except Refused as refused:
+            if not (changes.makes_unique and refused.type == "name-taken" and tries_left):
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def unused_name(client: Client, name: str) -> str:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import yaml
 
+from service.cli.client import Client
 from tests.unit.cli.canned_service import answering, problem
 from tests.unit.cli.conftest import SPEC, Run, submitted
 
@@ -73,6 +74,22 @@ def test_the_same_file_can_be_submitted_again_under_the_next_free_name(run: Run,
     name = f"again-{time.monotonic_ns()}"
     names = [submitted(run, project, "--name", name, "--unique")["name"] for _ in range(3)]
     assert names == [name, f"{name}-2", f"{name}-3"]
+
+
+def test_a_name_that_is_taken_meanwhile_is_chosen_again(
+    run: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another submission takes the free name between the listing and the call."""
+    name, submit = f"raced-{time.monotonic_ns()}", Client.submit
+    sent: list[Any] = []
+
+    def raced(client: Client, spec: bytes, code: Any) -> Any:
+        if not sent:
+            sent.append(submit(client, spec, None))
+        return submit(client, spec, code)
+
+    monkeypatch.setattr(Client, "submit", raced)
+    assert submitted(run, project, "--name", name, "--unique")["name"] == f"{name}-2"
 
 
 def test_warnings_are_printed_beside_the_answer(run: Run, project: Path) -> None:
