@@ -106,7 +106,13 @@ class Client:
         return self._json("GET", path_of("experiments", name), EXPERIMENT)
 
     def best(self, experiment: str) -> Json:
-        return self._json("GET", path_of("experiments", experiment, "best"), TRIAL_WITH_ATTEMPTS, FRONT)
+        """The best trial, or the whole Pareto front, whose pages are one list."""
+        path = path_of("experiments", experiment, "best")
+        best = page = self._json("GET", path, TRIAL_WITH_ATTEMPTS, FRONT)
+        while cursor := page.get("next_cursor"):
+            page = self._json("GET", path, FRONT, params={"cursor": cursor})
+            best["items"] += page["items"]
+        return best | {"next_cursor": None} if "items" in best else best
 
     def events(self, experiment: str, after: int) -> Iterator[Json]:
         """Yield the events after number `after`, up to the newest."""

@@ -17,7 +17,7 @@ from service.cli.all_commands import app
 from service.cli.client import Client
 from service.cli.terminal import console, terminal_tables, watch
 from service.stack.ports import free_port
-from tests.unit.cli.canned_service import answer, answering
+from tests.unit.cli.canned_service import Answer, answer, answering
 from tests.unit.cli.conftest import SPEC, Run, external, finish_one, open_to_others, serve, serving, submitted
 
 pytestmark = pytest.mark.slow
@@ -393,3 +393,18 @@ def test_an_agent_refuses_a_misspelled_switch(run: Run, monkeypatch: pytest.Monk
     ended = run("agent", "--ray-address", "127.0.0.1:1")
     assert ended.code == 2
     assert "PACELINE_TRACING must be 1 or 0" in ended.err
+
+
+def test_best_with_several_objectives_has_all_pages_of_the_front(run: Run) -> None:
+    def trial(number: int) -> dict[str, Any]:
+        return {"id": f"t-{number}", "number": number, "status": "completed", "params": {}, "values": {}}
+
+    def page(number: int, cursor: str | None) -> Answer:
+        return answer({"objectives": [], "count": 2, "items": [trial(number)], "next_cursor": cursor})
+
+    spec = {"objectives": [{"metric": "loss", "direction": "minimize"}]}
+    experiment = {"id": "x-1", "name": "mine", "status": "completed", "spec": spec, "counts": {}, "created_at": ""}
+    with answering(page(0, "more"), page(1, None), answer(experiment)) as (url, requests):
+        found = json.loads(run("best", "mine", "--json", "--url", url).out)
+    assert ([one["number"] for one in found["items"]], found["next_cursor"]) == ([0, 1], None)
+    assert requests[1].path.endswith("?cursor=more")
