@@ -148,7 +148,7 @@ class Settings:
             try:
                 private_files.restrict_all(directory, leave=Path(self.storage))
                 private_files.create_directory(directory)
-                probe = directory / f"{PROBE_PREFIX}{os.getpid()}"
+                probe = directory / f"{PROBE_PREFIX}{secrets.token_hex(8)}"
                 probe.touch()
                 probe.unlink()
                 self.lease_key()

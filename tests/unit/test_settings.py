@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.cli.upgraded_database import upgraded_database
-from service.settings import BadSettings, Settings
+from service.settings import PROBE_PREFIX, BadSettings, Settings
 
 NOT_ZERO = (
     "MAX_CONNECTIONS",
@@ -146,3 +146,18 @@ def test_a_data_directory_below_the_home_directory(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", "/home/me")
     settings = Settings.from_env({"PACELINE_DATA_DIR": "~/tuning"})
     assert (settings.data_dir, settings.storage) == (Path("/home/me/tuning"), "/home/me/tuning/checkpoints")
+
+
+def test_a_probe_of_another_process_with_the_same_number_is_not_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers that share a data directory have the same numbers."""
+    other = tmp_path / f"{PROBE_PREFIX}{os.getpid()}"
+    touch = Path.touch
+
+    def touch_and_lose(path: Path) -> None:
+        touch(path)
+        other.unlink(missing_ok=True)
+
+    monkeypatch.setattr(Path, "touch", touch_and_lose)
+    Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)}).prepare_directories()
