@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import RenderableType
+from rich.markup import escape
 
 from search.numbers_in_messages import counted
 from service.cli import arguments
@@ -155,7 +156,7 @@ def fetch(
         fetch_archive(client, path_of("trials", trial["id"], "checkpoints", step, "archive"), target)
     result = {"trial": trial["id"], "number": trial["number"], "step": step, "path": str(target.resolve())}
     console.print_result(
-        result, f"The checkpoint of trial {trial['number']}, step {step}, is in {target}", as_json=as_json
+        result, f"The checkpoint of trial {trial['number']}, step {step}, is in {escape(str(target))}", as_json=as_json
     )
 
 
@@ -165,7 +166,8 @@ def _fetch_event_files(url: str, source: str, to: Path, *, as_json: bool) -> Non
         whose = path_of("trials", trial_id(client, source)) if is_trial(source) else path_of("experiments", source)
         fetch_archive(client, f"{whose}/tensorboard/archive", target)
     result = {"path": str(target.resolve())}
-    console.print_result(result, f"The event files are in {target}: tensorboard --logdir {target}", as_json=as_json)
+    shown = escape(f"The event files are in {target}: tensorboard --logdir {target}")
+    console.print_result(result, shown, as_json=as_json)
 
 
 def _best_of(client: Client, experiment: str) -> dict[str, Any]:

@@ -66,6 +66,14 @@ def test_the_best_trials_checkpoint_is_fetched_by_the_experiments_name(
     assert (again.code, "exists already" in again.err) == (2, True)
 
 
+@pytest.mark.parametrize("folder", ["out[v2]", "x[", "[", "x[/y]"])
+def test_the_printed_path_is_the_one_of_the_directory(
+    run: Run, saved: tuple[str, str], tmp_path: Path, folder: str
+) -> None:
+    ended = run("fetch", saved[0], "--to", str(tmp_path / folder))
+    assert (ended.code, f"is in {tmp_path / folder}/trial-0-step-1\n" in ended.out) == (0, True)
+
+
 def test_a_connection_that_breaks_loses_nothing(
     run: Run, saved: tuple[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
