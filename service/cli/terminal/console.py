@@ -38,7 +38,14 @@ class SafeConsole(Console):
             yield segment if segment.control else segment._replace(text=escaped(segment.text))
 
 
-out = SafeConsole(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
+def _width() -> int | None:
+    """None where Rich finds it: in a terminal, or in COLUMNS. Standard output is None where it is closed."""
+    columns = os.environ.get("COLUMNS", "")
+    has_width = (columns.isascii() and columns.isdigit() and int(columns) > 0) or (sys.stdout and sys.stdout.isatty())
+    return None if has_width else PIPED_WIDTH
+
+
+out = SafeConsole(width=_width())
 err = SafeConsole(stderr=True)
 
 

@@ -38,3 +38,12 @@ def test_characters_that_the_encoding_lacks_are_shown_as_their_codes(run: Run, p
     ended = paceline("watch", name, PYTHONIOENCODING="ascii")
     assert (ended.stderr, ended.returncode) == ("", 0)
     assert r"1 completed \xb7 1 failed" in ended.stdout
+
+
+def test_a_console_without_an_output_or_a_width_can_be_made() -> None:
+    program = "from service.cli.terminal.console import out, PIPED_WIDTH; assert out.width == PIPED_WIDTH, out.width"
+    environment = {**os.environ, "COLUMNS": "0"}
+    command = [sys.executable, "-c", program]
+    for shell in ('"$@" | cat; exit ${PIPESTATUS[0]}', '"$@" >&-'):
+        ended = subprocess.run(["bash", "-c", shell, "-", *command], env=environment, check=False)
+        assert ended.returncode == 0
