@@ -116,7 +116,7 @@ class Healthy(Agents):
 
 @pytest.mark.parametrize("name", ["service", "mlflow"])
 def test_an_answer_of_another_program_does_not_make_a_component_ready(tmp_path: Path, name: str) -> None:
-    """Of two stacks that start together, the second would take the first one's service for its own."""
+    """The second of two stacks that start together would take the first one's service for its own."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
         threading.Thread(target=server.serve_forever, args=[0.01]).start()
         options = Options(tmp_path, server.server_port, mlflow_port=server.server_port, cpus=1)
