@@ -1,5 +1,6 @@
 """The service's database, for commands that work on it without the HTTP API: upgraded, or as it is."""
 
+import sqlite3
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,7 +93,15 @@ def _upgrade(database: Database) -> None:
 
 
 def _check_reached(database: Database, error: DBAPIError) -> None:
-    """Raises DatabaseAway if the error means that the database does not answer, or does not finish the command."""
+    """Raises DatabaseAway if the error means that the database does not answer, or does not finish the command.
+
+    Raises BadSettings if SQLite's file is damaged or is no database.
+    """
+    if getattr(error.orig, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        raise BadSettings(
+            f"the database {database.engine.url.database} cannot be read: {outage_reason(error)}; restore a backup, or "
+            "see PACELINE_DATA_DIR and PACELINE_DATABASE_URL"
+        ) from error
     if not is_outage(error):
         return
     url = without_password(database.engine.url.render_as_string(hide_password=True))

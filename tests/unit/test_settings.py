@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.upgraded_database import upgraded_database
+from service.cli.upgraded_database import present_database, upgraded_database
 from service.settings import PROBE_PREFIX, BadSettings, Settings
 
 NOT_ZERO = (
@@ -161,3 +161,12 @@ def test_a_probe_of_another_process_with_the_same_number_is_not_in_the_way(
 
     monkeypatch.setattr(Path, "touch", touch_and_lose)
     Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)}).prepare_directories()
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
+    (tmp_path / "paceline.db").write_bytes(b"no database" * 1000)
+    settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)})
+    with pytest.raises(BadSettings, match="cannot be read: file is not a database"), upgraded_database(settings):
+        pass
+    with pytest.raises(BadSettings, match="cannot be read: file is not a database"), present_database(settings):
+        pass
