@@ -10,9 +10,9 @@ class Bracket:
     """Stored with the trial, so that later decisions do not depend on what has completed since.
 
     `first_step` is that of its first rung. `share` is the part of new trials that the bracket gets: Hyperband's own
-    share, or that of the first trials, times `weight`, as a part of the sum over all brackets. `agreement` says how well the ranks of `trial_count`
-    completed trials at the first rung agree with those at the end, from -1 to 1; None for a bracket that stops no trial
-    before its end.
+    share, or that of the first trials, times `weight`, as a part of the sum over all brackets. `agreement` says how
+    well the ranks of `trial_count` completed trials at the first rung agree with those at the end, from -1 to 1; None
+    for a bracket that stops no trial before its end.
     """
 
     number: int

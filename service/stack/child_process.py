@@ -78,11 +78,12 @@ class ChildProcess:
         """Whether it, or a descendant, listens on the port. An answer there may come from another program."""
         if self._process is None:
             return False
-        with contextlib.suppress(psutil.NoSuchProcess):
+        try:
             child = psutil.Process(self._process.pid)
-            sockets = (one for each in (child, *child.children(recursive=True)) for one in each.net_connections("tcp"))
-            return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
-        return False
+            family = [child, *child.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return False
+        return any(_listens_on(one, port) for one in family)
 
     def stop(self, grace_seconds: float) -> None:
         """Send SIGTERM, wait, then kill it and all its descendants. Does nothing before the first start.
@@ -112,3 +113,13 @@ class ChildProcess:
                 return [line.rstrip("\n") for line in deque(output, lines)]
         except OSError:
             return []
+
+
+def _listens_on(process: psutil.Process, port: int) -> bool:
+    try:
+        sockets = process.net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:  # where the system hides the sockets, the answer at the port has to do
+        return True
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)

@@ -110,7 +110,7 @@ def list_tokens() -> None:
     rows = [
         (escape(one.name), one.role, *map(_shown, (one.created_at, one.expires_at, one.last_used_at))) for one in tokens
     ]
-    shown = table(("name", "role", "created", "expires", "last used"), rows)
+    shown = table(("name", "role", "created (UTC)", "expires (UTC)", "last used (UTC)"), rows)
     console.print_result(None, shown, as_json=False)
 
 

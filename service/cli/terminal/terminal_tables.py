@@ -20,7 +20,7 @@ DIGITS = 6
 
 
 def experiments(found: Iterable[Json]) -> RenderableType:
-    return table(("experiment", "id", "status", "trials", "best", "created"), map(_experiment_row, found))
+    return table(("experiment", "id", "status", "trials", "best", "created (UTC)"), map(_experiment_row, found))
 
 
 def _experiment_row(one: Json) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _duration(one: Json, now: datetime) -> str:
 
 
 def reports(found: Iterable[Json]) -> RenderableType:
-    return table(("step", "metrics", "attempt", "time"), map(_report_row, found))
+    return table(("step", "metrics", "attempt", "time (UTC)"), map(_report_row, found))
 
 
 def _report_row(one: Json) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def _decision_row(one: Json) -> tuple[str, ...]:
 
 def checkpoints(found: Iterable[Json], best_step: int | None = None) -> RenderableType:
     """`best_step`: that of the trial's best checkpoint, which is kept beside the newest."""
-    columns = ("step", "attempt", "value", "size", "kept", "time", "uri")
+    columns = ("step", "attempt", "value", "size", "kept", "time (UTC)", "uri")
     return table(columns, (_checkpoint_row(one, best_step) for one in found))
 
 
