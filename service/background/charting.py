@@ -119,7 +119,7 @@ class Charting:
             elif self._stopping.is_set():
                 return
         with self._database.write() as session:
-            charts.note_drawn(session, experiment_id, newest_event)
+            charts.note_drawn(session, experiment_id, newest_event, mirror.parent_run_id)
 
 
 def _shown(error: Exception) -> str:

@@ -59,11 +59,15 @@ def is_to_be_ended(run: Run, new: NewRun) -> bool:
 
 
 def run_key(run: Run) -> RunKey | None:
-    """The trial and the generation of a run that Paceline has created; None for any other."""
+    """The trial and the generation of a run that Paceline has created; None for any other.
+
+    A user may have edited the generation, so that it is no number.
+    """
     tags = run.data.tags
     if tags.get(USER_TAG) != USER or TRIAL_NUMBER_TAG not in tags or TRIAL_TAG not in tags:
         return None
-    return RunKey(tags[TRIAL_TAG], int(tags.get(GENERATION_TAG) or 0))
+    generation = tags.get(GENERATION_TAG) or "0"
+    return RunKey(tags[TRIAL_TAG], int(generation)) if generation.isdecimal() else None
 
 
 def is_untouched(run: Run, new: NewRun) -> bool:

@@ -19,7 +19,9 @@ def leaderboard(experiment: ExperimentRow) -> str:
     """Return the state of the view, as MLflow's UI stores it."""
     objectives = objectives_of(experiment)
     metrics = [f"metrics.`{mlflow_limits.name(objective.metric)}`" for objective in objectives]
-    params = [f"params.`{mlflow_limits.name(name)}`" for name in list(experiment.spec["space"])[:MAX_PARAMS]]
+    space = list(experiment.spec["space"])
+    names = mlflow_limits.names([*(experiment.spec.get("config") or {}), *space])
+    params = [f"params.`{names[name]}`" for name in space[:MAX_PARAMS]]
     feasible = ["tags.`paceline.feasible`"] if experiment.spec.get("constraints") else []
     best = best_report_metric(experiment)
     if best is not None:

@@ -4,12 +4,15 @@ import json
 import math
 import posixpath
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
+from hashlib import sha256
 from typing import Any
 
 from search.reported_numbers import finite_number
 
 NAME_LENGTH = 250
+HASH_LENGTH = 8
 RUN_NAME_LENGTH = 250
 """MLflow does not check it: its database refuses a longer one, if that is PostgreSQL or MySQL."""
 EXPERIMENT_NAME_LENGTH = 500
@@ -31,6 +34,24 @@ def name(text: str) -> str:
     is_unsafe_path = legal.startswith(("/", "..")) or posixpath.normpath(legal) != legal
     accepted = legal.replace("/", "_").replace("..", "_") if is_unsafe_path else legal
     return "_" if accepted in {"", "."} else accepted
+
+
+def names(originals: Collection[str]) -> dict[str, str]:
+    """Return the name in MLflow of each of the names, no two the same.
+
+    If MLflow would take some for one, those that it rejects get a hash of the original. All others are as `name` says,
+    so that a curve or column that is alone keeps the name that earlier versions have given it.
+    """
+    sharers = Counter(name(original) for original in originals)
+    return {
+        original: _with_hash(original) if sharers[name(original)] > 1 and name(original) != original else name(original)
+        for original in originals
+    }
+
+
+def _with_hash(original: str) -> str:
+    suffix = "_" + sha256(original.encode(errors="surrogatepass")).hexdigest()[:HASH_LENGTH]
+    return name(original)[: NAME_LENGTH - len(suffix)] + suffix
 
 
 def number(value: Any) -> float | None:
@@ -56,4 +77,6 @@ def text(value: Any, length: int = TAG_LENGTH) -> str:
 
 def texts(values: Mapping[str, Any], length: int = TAG_LENGTH) -> dict[str, str]:
     """Return `values` as tags or parameters, without those that are None."""
-    return {name(key): text(value, length) for key, value in values.items() if value is not None}
+    given = {key: value for key, value in values.items() if value is not None}
+    accepted = names(given)
+    return {accepted[key]: text(value, length) for key, value in given.items()}

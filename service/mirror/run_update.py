@@ -45,10 +45,11 @@ class RunUpdate:
 
     def add_metrics(self, values: Mapping[str, Any], at: datetime, step: int) -> None:
         """Add the numbers among `values`."""
+        names = mlflow_limits.names(values)
         for metric, value in values.items():
             number = mlflow_limits.number(value)
             if number is not None:
-                self.metrics.append(MetricPoint(mlflow_limits.name(metric), number, at, step))
+                self.metrics.append(MetricPoint(names[metric], number, at, step))
 
     def set_status(self, status: RunStatus, ended_at: datetime | None = None) -> None:
         self.status, self.ended_at = status, ended_at

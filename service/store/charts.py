@@ -39,10 +39,10 @@ def outdated_experiments(session: Session, refresh: timedelta) -> Sequence[str]:
     return session.scalars(query.order_by(since, MirrorRow.experiment_id)).all()
 
 
-def note_drawn(session: Session, experiment_id: str, event: int) -> None:
-    """Record that the charts in MLflow show all events up to `event`."""
+def note_drawn(session: Session, experiment_id: str, event: int, parent_run_id: str) -> None:
+    """Record that the charts of this run show all events up to `event`, unless the mirror has another run by now."""
     mirror = session.get(MirrorRow, experiment_id)
-    if mirror is not None:
+    if mirror is not None and mirror.parent_run_id == parent_run_id:
         mirror.pictured_event, mirror.pictured_at, mirror.pictures_error = event, database_now(session), None
 
 

@@ -52,12 +52,25 @@ def test_a_service_that_has_lost_the_lock_does_not_hide_that_another_one_has_dra
 ) -> None:
     def fail(_data: Any, _directory: Path, _stopping: threading.Event) -> bool:
         with database.write() as session:
-            charts.note_drawn(session, history.experiment_id, 1)
+            charts.note_drawn(session, history.experiment_id, 1, "r")
         raise RuntimeError("the renderer failed")
 
     monkeypatch.setattr("service.background.charting.render_charts", fail)
     assert charting.run_once() == 0
     assert error_of(database, history) is None
+
+
+def test_pictures_of_a_run_that_was_replaced_meanwhile_are_drawn_again(
+    database: Database, history: Any, charting: Charting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace_run(_data: Any, _directory: Path, _stopping: threading.Event) -> bool:
+        with database.write() as session:
+            session.get_one(MirrorRow, history.experiment_id).parent_run_id = "another"
+        return False
+
+    monkeypatch.setattr("service.background.charting.render_charts", replace_run)
+    charting.run_once()
+    assert error_of(database, history) == ERROR  # so it is due
 
 
 def test_a_service_that_draws_no_pictures_clears_their_errors(

@@ -8,15 +8,17 @@ import optuna
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from mlflow.entities import Run, RunData, RunInfo, RunTag
 from optuna.visualization._hypervolume_history import _get_hypervolume_history_info
 
 from service.mirror import mlflow_limits
 from service.mirror.backoff import Backoff
+from service.mirror.found_runs import run_key
 from service.mirror.leaderboard import leaderboard, mlflow_url
-from service.mirror.new_runs import trial_run
+from service.mirror.new_runs import GENERATION_TAG, TRIAL_NUMBER_TAG, TRIAL_TAG, USER, USER_TAG, trial_run
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.projection import BestSoFar, ProjectionInput, RunKey, project
-from service.mirror.run_update import DESCRIPTION, MetricPoint
+from service.mirror.run_update import DESCRIPTION, MetricPoint, RunUpdate
 from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -236,6 +238,34 @@ def test_a_text_is_the_number_that_the_search_takes_it_for(value: str, number: f
 
 def test_a_number_beyond_all_floats_is_infinite() -> None:
     assert mlflow_limits.number(-(10**400)) == float("-inf")
+
+
+@pytest.mark.parametrize(
+    "names", [("a[0]", "a(0)"), ("loss%", "loss_"), ("x" * 250 + "1", "x" * 250 + "2")], ids=["both", "one", "cut"]
+)
+def test_names_that_mlflow_would_confuse_stay_apart(names: tuple[str, str]) -> None:
+    update = RunUpdate(START)
+    update.add_metrics(dict.fromkeys(names, 1.0), START, 1)
+    in_mlflow = list(mlflow_limits.texts(dict.fromkeys(names, 1)))
+
+    assert [point.metric for point in update.metrics] == in_mlflow
+    assert len(set(in_mlflow)) == 2
+    assert all(mlflow_limits.name(name) == name for name in in_mlflow)
+    assert all(name in in_mlflow for name in names if mlflow_limits.name(name) == name)
+
+
+def test_a_changed_name_that_is_alone_has_no_hash() -> None:
+    assert mlflow_limits.texts({"a[0]": 1, "b": 2}) == {"a_0_": "1", "b": "2"}
+
+
+@pytest.mark.parametrize("generation", ["two", "", "-"])
+def test_a_generation_that_a_user_has_edited_is_no_error(generation: str) -> None:
+    tags = {USER_TAG: USER, TRIAL_TAG: "t", TRIAL_NUMBER_TAG: "1", GENERATION_TAG: generation}
+    run = Run(
+        RunInfo("r", "1", USER, "RUNNING", 0, None, "active"), RunData(tags=[RunTag(*tag) for tag in tags.items()])
+    )
+
+    assert run_key(run) == (None if generation else RunKey("t", 0))
 
 
 def test_a_long_text_is_cut_and_ends_with_an_ellipsis() -> None:
