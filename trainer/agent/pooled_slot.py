@@ -22,8 +22,8 @@ class PooledSlot:
     that the slot has not confirmed yet, with the ObjectRef of the call; `assigned_count` counts such calls, and
     `call_lost_at` is when the agent saw that Ray had lost this one. `starting` is an assignment whose lease the slot
     does not extend yet: it may have accepted it while its process still imports libraries. `drain_calls` has the
-    ObjectRefs of the calls that have announced drained nodes. `failed_disk_count` counts the failed disks that its
-    statuses have named; `withheld_version` is that of the `WithheldNodes` that the slot was told.
+    ObjectRefs of the calls that have announced drained nodes. `failed_disk_number` is the highest of the
+    failed disks that its statuses have named; `withheld_version` is that of the `WithheldNodes` that the slot was told.
     """
 
     name: str
@@ -48,7 +48,7 @@ class PooledSlot:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease_due_at: float = 0.0
     drain_calls: dict[str, Any] = field(default_factory=dict)
-    failed_disk_count: int = 0
+    failed_disk_number: int = 0
     withheld_version: int = 0
 
     @property

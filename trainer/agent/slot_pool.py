@@ -26,7 +26,7 @@ from trainer.ray_train.cluster_state import node_labels, orphaned_placement_grou
 from trainer.ray_train.processes.worker_start import forked_runtime_env
 from trainer.reservation import rest_beside
 from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
-from trainer.slot.nodes.withheld_nodes import WITHHELD_SECONDS, WithheldNodes
+from trainer.slot.nodes.withheld_nodes import WithheldNodes
 from trainer.slot.slot_status import SlotStatus
 from trainer.storable_values import storable_text
 
@@ -190,12 +190,14 @@ class SlotPool:
         slot.lost_count = status.lost_count
 
     def _note_failed_disks(self, slot: PooledSlot, status: SlotStatus) -> None:
-        for failed in status.failed_disks[slot.failed_disk_count :]:
-            node, address = failed["node"], node_address(failed["node"])
-            minutes = WITHHELD_SECONDS / 60
-            logger.warning("node %s gets no new trial for %g minutes: %s", address, minutes, failed["reason"])
-            self._withheld.add(node, storable_text(f"node {address}: {failed['reason']}", MAX_REASON))
-        slot.failed_disk_count = len(status.failed_disks)
+        """Each failure counts once. An adopted slot says for how long its former agent still withheld the node."""
+        for failed in status.failed_disks:
+            if failed["number"] > slot.failed_disk_number:
+                node, address, seconds = failed["node"], node_address(failed["node"]), failed["seconds"]
+                logger.warning("node %s gets no new trial for %.0f s: %s", address, seconds, failed["reason"])
+                self._withheld.add(node, storable_text(f"node {address}: {failed['reason']}", MAX_REASON), seconds)
+        numbers = (failed["number"] for failed in status.failed_disks)
+        slot.failed_disk_number = max(numbers, default=slot.failed_disk_number)
 
     def _tell_withheld(self, slot: PooledSlot) -> None:
         """Ray chooses the nodes of an attempt, by what its slot asks for. One of an earlier version asks for any."""

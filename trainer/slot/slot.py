@@ -145,7 +145,7 @@ class Slot(WorkerMessageHandlers):
             closing=self._state.is_closing or self._state.is_broken,
             lost_count=self._executor.lost_count,
             bytes_without_room=self._executor.bytes_without_room,
-            failed_disks=[{"node": node, "reason": reason} for node, reason in self._nodes.failed_disks],
+            failed_disks=self._nodes.failed_disks_now(),
         ).to_json()
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
@@ -157,6 +157,7 @@ class Slot(WorkerMessageHandlers):
         self._nodes.drain(nodes, grace_seconds)
         self._leave_drained_nodes()
 
+    @at_least_once
     async def withhold(self, nodes: dict[str, float]) -> None:
         """No new attempt is to use these Ray nodes, each for so many seconds. A running one goes on there."""
         for node, seconds in nodes.items():

@@ -11,7 +11,8 @@ class SlotStatus:
     `key` and `scaling` say what the slot can run; `trial` and `attempt` what it runs or is about to. `began`: whether
     any of the attempt's workers has. `starting`: it does not extend the lease yet. `given_count` counts the
     assignments that it was offered, `lost_count` the attempts that it has reported as lost. `failed_disks` has an
-    entry for each time that an attempt has found the disk of a node full or failing: the `node` and the `reason`.
+    entry for each node whose disk an attempt has found full or failing, while it is withheld: the `node`, the `number`
+    of the failure, the `reason`, and the `seconds` for which it is to be withheld from now on.
     """
 
     name: str
@@ -31,7 +32,7 @@ class SlotStatus:
     draining: bool = False
     lost_count: int = 0
     bytes_without_room: int | None = None
-    failed_disks: list[dict[str, str]] = field(default_factory=list)
+    failed_disks: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))

@@ -61,7 +61,8 @@ class Failure:
     all failed ranks. `bytes_without_room`: the size of a rank's checkpoint for which the storage had no room.
     `is_of_package`: the user's package has raised the exception itself, in no call of a library. `is_refusal`: the
     service has refused a report. `is_checkpoint_missing`: the storage has not the checkpoint to resume from.
-    `is_of_node_disk`: the disk of the rank's node is full, or fails. `is_at_start`: the rank's function had not begun.
+    `is_of_node_disk`: the disk of the rank's node is full, or fails, also once the trial's files are removed.
+    `is_at_start`: the rank's function had not begun.
     """
 
     kind: str

@@ -2,12 +2,16 @@
 
 import contextlib
 import errno
+import tempfile
 from collections.abc import Iterator
 
 from ray.exceptions import OutOfDiskError
 
 OF_NODE = frozenset({errno.EDQUOT, errno.EIO, errno.ENOSPC, errno.EROFS})
 """What no package causes by its files, as it does by a name that is too long."""
+
+PROBE_BYTES = 64 * 1024**2
+"""What a disk that is not full has room for."""
 
 NODE_ADVICE = "the node's temporary directory must have room and work"
 
@@ -30,3 +34,16 @@ def naming_failed_disk(what: str) -> Iterator[None]:
         if error.errno not in OF_NODE:
             raise
         raise NodeDiskFailed(f"{what}: {error}; {NODE_ADVICE}") from error
+
+
+def has_room() -> bool:
+    """Whether the disk takes files. A trial asks once it has removed what it wrote, which may have filled the disk.
+
+    Written to, because what a file system says of its free space knows no quotas and no errors of the disk.
+    """
+    try:
+        with tempfile.TemporaryFile() as probe:
+            probe.write(bytes(PROBE_BYTES))
+    except OSError as error:
+        return error.errno not in OF_NODE
+    return True

@@ -48,7 +48,7 @@ from trainer.worker.forked_child import ending_forked_children
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
-from trainer.worker.node_disk import naming_failed_disk
+from trainer.worker.node_disk import has_room, naming_failed_disk
 from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset.baseline import Baseline
@@ -230,7 +230,10 @@ class RankSession:
     def _left(self, baseline: Baseline, ended: WorkerEnded) -> WorkerEnded:
         """Reset the process and leave its folders; returns the end with the times, and whether it can be used again."""
         not_reusable = self._reset(baseline, ended)
-        return replace(ended, times=self.times.at_end(), not_reusable=self._leave_folders() or not_reusable)
+        not_left = self._leave_folders()
+        if ended.failure is not None and ended.failure.is_of_node_disk and has_room():
+            ended = replace(ended, failure=replace(ended.failure, is_of_node_disk=False))
+        return replace(ended, times=self.times.at_end(), not_reusable=not_left or not_reusable)
 
     def _data_wait(self) -> DataWait | None:
         since = self.times.since(DATA)
@@ -280,7 +283,7 @@ class RankSession:
 
         Ray must not get the error itself: the slot cannot unpickle an exception of the user's own class.
         """
-        failure = self._failure_of(error)
+        failure = replace(self._failure_of(error), is_of_node_disk=False)  # a running command may fill the disk itself
         self._await_confirmation(self.job.slot.worker_failed.remote(self.job.run, self.rank, vars(failure)))
         return AttemptFailed(failure.message)
 

@@ -247,7 +247,12 @@ class WithholdingSlot(PlayedSlot):
         self.run = SimpleNamespace(remote=lambda *_: self.told.append("run"))
 
 
-FULL_DISK = {"node": "full", "reason": "the package cannot be unpacked"}
+FULL_DISK = {
+    "node": "full",
+    "number": 1,
+    "reason": "the package cannot be unpacked",
+    "seconds": WITHHELD_SECONDS,
+}
 FREE: Any = ({"CPU": 8.0}, None)
 
 
@@ -264,7 +269,7 @@ def test_a_node_whose_disk_is_full_is_not_offered_for_some_minutes(
         withheld: Any = ({}, "node address-of-full: the package cannot be unpacked")
         assert cluster.offered() == [withheld, FREE]
     assert other.told == [("withhold", {"full": WITHHELD_SECONDS})], "Ray places its next workers elsewhere"
-    said = "node address-of-full gets no new trial for 5 minutes: the package cannot be unpacked"
+    said = "node address-of-full gets no new trial for 300 s: the package cannot be unpacked"
     assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [said]
     cluster.now += WITHHELD_SECONDS - 1
     cluster.pool.refresh()
@@ -275,6 +280,18 @@ def test_a_node_whose_disk_is_full_is_not_offered_for_some_minutes(
     cluster.pool.slots["other"].actor.answer = replace(IDLE, failed_disks=[FULL_DISK])
     cluster.pool.refresh()
     assert cluster.offered() == [withheld, FREE]
+
+
+@pytest.mark.usefixtures("killed")
+def test_an_adopted_slot_says_for_how_long_a_node_is_still_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = TwoNodes(monkeypatch)
+    cluster.add("adopted", replace(IDLE, failed_disks=[FULL_DISK | {"number": 7, "seconds": 20.0}]))
+    cluster.pool.refresh()
+    assert cluster.offered()[0][0] == {}
+    cluster.now += 20
+    cluster.pool.slots["adopted"].actor.answer = IDLE
+    cluster.pool.refresh()
+    assert cluster.offered() == [FREE, FREE]
 
 
 @pytest.mark.usefixtures("killed")

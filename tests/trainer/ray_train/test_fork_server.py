@@ -352,6 +352,19 @@ def test_variables_of_the_first_worker_do_not_reach_later_ones_through_the_serve
     assert "MY_TRIAL_VAR: None" in raylet.log
 
 
+def test_a_credential_of_the_first_worker_neither_stays_in_the_server_nor_keeps_others_from_it(
+    small_raylet: FakeRaylet,
+) -> None:
+    first = small_raylet.facts("stay", NVIDIA_API_KEY="hidden")
+    second = small_raylet.facts("stay", NVIDIA_API_KEY="other")
+    assert is_forked(first)
+    assert is_forked(second)
+    assert first["parent"] == second["parent"]
+    assert first["environment"]["NVIDIA_API_KEY"] == "hidden"
+    assert second["environment"]["NVIDIA_API_KEY"] == "other"
+    assert b"hidden" not in Path(f"/proc/{second['parent']}/environ").read_bytes()
+
+
 def test_the_server_ends_with_the_raylet(small_raylet: FakeRaylet) -> None:
     server = server_of(small_raylet.facts("stay"))
     small_raylet.process.kill()

@@ -15,6 +15,7 @@ REPEATED = {
     "log",
     "oom_kills_seen",
     "validation_began",
+    "withhold",
     "worker_ended",
     "worker_failed",
     "worker_started",

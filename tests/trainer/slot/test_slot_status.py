@@ -24,7 +24,7 @@ NEWER = {
     "draining": True,
     "lost_count": 3,
     "bytes_without_room": 8,
-    "failed_disks": [{"node": "a", "reason": "full"}],
+    "failed_disks": [{"node": "a", "number": 1, "reason": "full", "seconds": 9.0}],
 }
 
 

@@ -110,7 +110,7 @@ def test_a_trial_whose_package_finds_no_room_is_given_back_and_does_not_come_to_
         assert finish.error.kind == PREEMPTED, "it costs the trial nothing"
         assert finish.error.message == f"{FULL.message}; the trial starts again where there is room"
         assert not finish.next
-        assert slot.nodes.failed_disks == [("full", FULL.message)]
+        assert slot.nodes.failed_disks == {"full": (1, FULL.message)}
         finish = await slot.run(other=GOOD)
         assert (finish.outcome, finish.next) == ("completed", True)
         assert slot.runner.selectors == [None, {"ray.io/node-id": "!in(full)"}]
@@ -124,7 +124,7 @@ def test_a_disk_that_fails_while_the_function_runs_costs_a_loss(play: Any) -> No
         finish = await slot.run(full=WorkerEnded(failure=replace(FULL, is_at_start=False)))
         assert finish.error is not None
         assert finish.error.kind == LOST
-        assert slot.nodes.failed_disks == [("full", FULL.message)]
+        assert slot.nodes.failed_disks == {"full": (1, FULL.message)}
 
     play(test)
 
@@ -142,6 +142,20 @@ def test_a_slot_whose_workers_are_on_a_node_that_another_has_found_full_leaves_i
         assert slot.runner.closed_count == 2
 
     play(test)
+
+
+def test_a_status_has_the_failed_disks_that_are_still_withheld() -> None:
+    now = 1000.0
+    nodes = SlotNodes("own", withheld=WithheldNodes(lambda: now))
+    nodes.add_failed_disks({"a": "full"})
+    now += 100
+    nodes.add_failed_disks({"b": "fails"})
+    nodes.withheld.add("c", "another slot's")
+    first: dict[str, Any] = {"node": "a", "number": 1, "reason": "full", "seconds": WITHHELD_SECONDS - 100}
+    second: dict[str, Any] = {"node": "b", "number": 2, "reason": "fails", "seconds": WITHHELD_SECONDS}
+    assert nodes.failed_disks_now() == [first, second]
+    now += WITHHELD_SECONDS - 50
+    assert nodes.failed_disks_now() == [second | {"seconds": 50}]
 
 
 def test_a_node_is_withheld_for_some_minutes_since_its_last_failure() -> None:

@@ -44,8 +44,8 @@ def package() -> bytes:
 
 
 @pytest.fixture
-def failure_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Failure]:
-    """The failure of a rank of a trial with these fields of its `Job`."""
+def session_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RankSession]:
+    """The session of a rank of a trial with these fields of its `Job`."""
     (tmp_path / "runs" / "experiment" / "run").mkdir(parents=True)
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
@@ -55,12 +55,22 @@ def failure_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     set_constant(monkeypatch, RankSession._load, "ranks_of_node", lambda: 1)
     set_constant(monkeypatch, RankSession._load, "working_directory", lambda: tmp_path / "runs/experiment/run")
 
-    def failure_of(**fields: Any) -> Failure:
+    def session_of(**fields: Any) -> RankSession:
         made = {"package": package(), "package_name": "package.zip", "package_folder": "paceline-slot.a", **fields}
         given: dict[str, Any] = {"entrypoint": "train:train_fn", "command": None, **made}
-        ended = RankSession(Job("run", SimpleNamespace(), config={}, resume=None, event_files=None, **given))._train()
-        assert ended.failure is not None
-        return ended.failure
+        return RankSession(Job("run", SimpleNamespace(), config={}, resume=None, event_files=None, **given))
+
+    return session_of
+
+
+@pytest.fixture
+def failure_of(session_of: Callable[..., RankSession]) -> Callable[..., Failure]:
+    """The failure of a rank of a trial with these fields of its `Job`."""
+
+    def failure_of(**fields: Any) -> Failure:
+        failure = session_of(**fields)._train().failure
+        assert failure is not None
+        return failure
 
     return failure_of
 
@@ -167,6 +177,20 @@ def test_what_was_unpacked_before_the_disk_was_full_is_removed(
 def test_a_failed_disk_is_told_with_whether_the_function_had_begun(is_importing: bool) -> None:
     failure = describe(NodeDiskFailed("no room"), rank=0, world_size=1, is_importing=is_importing, folder=None)
     assert (failure.kind, failure.is_of_node_disk, failure.is_at_start) == (LOST, True, is_importing)
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_only_a_disk_that_is_full_without_the_trials_files_counts_as_the_nodes(
+    session_of: Callable[..., RankSession], monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    session = session_of()
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", failing(errno.ENOSPC))
+    if is_full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", failing(errno.ENOSPC))
+    baseline: Any = SimpleNamespace(streams=SimpleNamespace(put_back=lambda: None))
+    failure = session._left(baseline, session._train()).failure
+    assert failure is not None
+    assert (failure.kind, failure.is_of_node_disk) == (LOST, is_full)
 
 
 def test_a_node_whose_processes_can_open_no_more_files_has_no_failed_disk() -> None:

@@ -54,6 +54,9 @@ forked."""
 RUN_SETTINGS = ("OMP_NUM_THREADS", "RAY_DATA_SHUFFLE_", "RAY_TRAIN_", "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC")
 """Prefixes of exceptions among them, which no import reads: a worker with other values is forked all the same."""
 
+CREDENTIALS = ("_KEY", "_PASSWORD", "_SECRET", "_TOKEN")
+"""Ends of names that no import reads either, such as `NVIDIA_API_KEY`: one experiment's, and not for others to see."""
+
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Keeps libraries from starting threads at their import: a process with several cannot be forked safely."""
 
@@ -102,8 +105,12 @@ def option(arguments: list[str], name: str) -> str:
     return next(one.partition("=")[2] for one in arguments if one.startswith(f"--{name}="))
 
 
+def is_import_setting(name: str) -> bool:
+    return name.startswith(IMPORT_SETTINGS) and not name.endswith(CREDENTIALS)
+
+
 def import_settings() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if k.startswith(IMPORT_SETTINGS) and not k.startswith(RUN_SETTINGS)}
+    return {k: v for k, v in os.environ.items() if is_import_setting(k) and not k.startswith(RUN_SETTINGS)}
 
 
 def is_own_process(connection: socket.socket) -> bool:
@@ -199,8 +206,8 @@ def server_environment() -> dict[str, str]:
     except OSError:  # the raylet is another user's
         return dict(os.environ)
     raylets = (os.fsdecode(one).partition("=") for one in content.split(b"\0") if b"=" in one)
-    shared = {name: value for name, _, value in raylets if not name.startswith(IMPORT_SETTINGS)}
-    return {**shared, **{k: v for k, v in os.environ.items() if k.startswith(IMPORT_SETTINGS)}}
+    shared = {name: value for name, _, value in raylets if not is_import_setting(name)}
+    return {**shared, **{k: v for k, v in os.environ.items() if is_import_setting(k)}}
 
 
 def read_umask() -> int:

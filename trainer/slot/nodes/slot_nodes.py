@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainer.slot.nodes.withheld_nodes import WithheldNodes
 
@@ -11,16 +12,18 @@ from trainer.slot.nodes.withheld_nodes import WithheldNodes
 class SlotNodes:
     """Nodes are Ray's node ids. `own` is the one of the slot's process, `workers` those on which it has had workers.
 
-    `placement_group`: the one that the newest workers have told. `failed_disks`: each node whose disk an attempt here
-    has found full or failing, with the reason, in the order of the attempts. No new attempt uses those `withheld`.
+    `placement_group`: the one that the newest workers have told. `failed_disks`: the number and the reason of the
+    newest failure of each node whose disk an attempt here has found full or failing. No new attempt uses those
+    `withheld`.
     """
 
     own: str
     workers: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     placement_group: str | None = None
-    failed_disks: list[tuple[str, str]] = field(default_factory=list)
+    failed_disks: dict[str, tuple[int, str]] = field(default_factory=dict)
     withheld: WithheldNodes = field(default_factory=WithheldNodes)
+    _failed_disk_count: int = 0
     _of_group: set[str] = field(default_factory=set)
     _drain_deadlines: dict[str, float] = field(default_factory=dict)
 
@@ -45,7 +48,17 @@ class SlotNodes:
         """Withhold these nodes; `failed` has the reasons."""
         for node, reason in failed.items():
             self.withheld.add(node, reason)
-            self.failed_disks.append((node, reason))
+            self._failed_disk_count += 1
+            self.failed_disks[node] = self._failed_disk_count, reason
+
+    def failed_disks_now(self) -> list[dict[str, Any]]:
+        """Those that are still withheld, as `SlotStatus` has them."""
+        failed, left = dict(self.failed_disks), self.withheld.seconds_left()
+        return [
+            {"node": node, "number": number, "reason": reason, "seconds": left[node]}
+            for node, (number, reason) in failed.items()
+            if node in left
+        ]
 
     @property
     def uses_withheld(self) -> bool:
