@@ -56,12 +56,13 @@ def submit(client: Client, spec_file: Path, code: Path | None = None, changes: C
     The service checks the spec. What is left out of the code, or comes from elsewhere, is among the warnings. Raises
     CannotPack, and Refused with hints for what the user can correct here.
     """
-    spec = _parsed(spec_file.read_bytes())
+    content = spec_file.read_bytes()  # once: it may be a pipe
+    spec = _parsed(content)
     code = code or _code_beside(spec, spec_file)
     warnings = _links_in(code) if code else _why_no_code(spec, spec_file)
     try:
         with packed(code) if code else nullcontext() as sent:
-            created = _sent(client, spec_file, spec, sent, changes)
+            created = _sent(client, content, spec, sent, changes)
     except Refused as refused:
         refused.hints += _hints(client, refused, spec_file, code) + warnings
         raise
@@ -69,12 +70,12 @@ def submit(client: Client, spec_file: Path, code: Path | None = None, changes: C
     return created
 
 
-def _sent(client: Client, spec_file: Path, spec: dict[str, Any], code: Code | None, changes: Changes) -> dict[str, Any]:
+def _sent(client: Client, content: bytes, spec: dict[str, Any], code: Code | None, changes: Changes) -> dict[str, Any]:
     for tries_left in reversed(range(UNIQUE_TRIES)):
         is_changed = spec and changes != UNCHANGED
-        content = json.dumps(changes.of(client, spec)).encode() if is_changed else spec_file.read_bytes()
+        sent = json.dumps(changes.of(client, spec)).encode() if is_changed else content
         try:
-            return client.submit(content, code)
+            return client.submit(sent, code)
         except Refused as refused:
             if not (changes.makes_unique and refused.type == "name-taken" and tries_left):
                 raise

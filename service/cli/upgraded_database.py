@@ -22,6 +22,9 @@ from service.store.sql.schema_upgrade import (
     upgrade,
 )
 
+PRIMARY_CODE = 0xFF
+"""The bits of SQLite's result codes that are the same for all of one kind (https://sqlite.org/rescode.html)."""
+
 
 @contextmanager
 def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
@@ -33,7 +36,8 @@ def upgraded_database(settings: Settings | None = None) -> Iterator[Database]:
         try:
             _upgrade(database)
             _restrict_files(database)
-            yield database
+            with _naming_outages(database):
+                yield database
         finally:
             database.close()
 
@@ -56,7 +60,8 @@ def _existing_database(settings: Settings) -> Iterator[Database]:
         database = Database(settings.database_url)
         try:
             _check_file(database)
-            yield database
+            with _naming_outages(database):
+                yield database
         finally:
             database.close()
 
@@ -92,12 +97,22 @@ def _upgrade(database: Database) -> None:
         raise
 
 
+@contextmanager
+def _naming_outages(database: Database) -> Iterator[None]:
+    """Raises DatabaseAway or BadSettings in place of an error of the database that its user has to see to."""
+    try:
+        yield
+    except DBAPIError as error:
+        _check_reached(database, error)
+        raise
+
+
 def _check_reached(database: Database, error: DBAPIError) -> None:
     """Raises DatabaseAway if the error means that the database does not answer, or does not finish the command.
 
     Raises BadSettings if SQLite's file is damaged or is no database.
     """
-    if getattr(error.orig, "sqlite_errorcode", None) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+    if getattr(error.orig, "sqlite_errorcode", 0) & PRIMARY_CODE in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         raise BadSettings(
             f"the database {database.engine.url.database} cannot be read: {outage_reason(error)}; restore a backup, or "
             "see PACELINE_DATA_DIR and PACELINE_DATABASE_URL"

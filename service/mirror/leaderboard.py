@@ -9,6 +9,7 @@ import json
 
 from service.mirror import mlflow_limits
 from service.mirror.objectives import best_report_metric, objectives_of
+from service.mirror.param_names import names_of_params
 from service.store.tables import ExperimentRow, MirrorRow
 
 VIEW_TAG = "mlflow.sharedViewState.paceline"
@@ -20,7 +21,7 @@ def leaderboard(experiment: ExperimentRow) -> str:
     objectives = objectives_of(experiment)
     metrics = [f"metrics.`{mlflow_limits.name(objective.metric)}`" for objective in objectives]
     space = list(experiment.spec["space"])
-    names = mlflow_limits.names([*(experiment.spec.get("config") or {}), *space])
+    names = names_of_params(experiment)
     params = [f"params.`{names[name]}`" for name in space[:MAX_PARAMS]]
     feasible = ["tags.`paceline.feasible`"] if experiment.spec.get("constraints") else []
     best = best_report_metric(experiment)

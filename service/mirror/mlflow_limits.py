@@ -75,8 +75,10 @@ def text(value: Any, length: int = TAG_LENGTH) -> str:
     return whole if len(whole) <= length else whole[: length - 1] + "…"
 
 
-def texts(values: Mapping[str, Any], length: int = TAG_LENGTH) -> dict[str, str]:
-    """Return `values` as tags or parameters, without those that are None."""
+def texts(
+    values: Mapping[str, Any], length: int = TAG_LENGTH, accepted: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return `values` as tags or parameters, without those that are None; `accepted` has their names, if given."""
     given = {key: value for key, value in values.items() if value is not None}
-    accepted = names(given)
+    accepted = names(given) if accepted is None else accepted
     return {accepted[key]: text(value, length) for key, value in given.items()}

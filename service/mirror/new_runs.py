@@ -7,6 +7,7 @@ from typing import Any
 
 from service.mirror import descriptions, mlflow_limits
 from service.mirror.leaderboard import VIEW_TAG, leaderboard
+from service.mirror.param_names import names_of_params
 from service.store.tables import ExperimentRow, GenerationRow, TrialRow
 
 EXPERIMENT_TAG = "paceline.experiment_id"
@@ -101,12 +102,13 @@ def trial_run(
     inherited = {GENERATION_TAG: number, **_inheritance(later)} if later else {}
     seed = {} if trial.seed is None else {"seed": trial.seed}
     params = {**(experiment.spec.get("config") or {}), **seed, **(generation or trial).params}
+    names = names_of_params(experiment)
     return NewRun(
         f"trial {trial.number:0{_digits(experiment)}d}" + (f", generation {number}" if later else ""),
         {TRIAL_TAG: trial.id, GENERATION_TAG: number},
         mlflow_limits.texts(identity),
         mlflow_limits.texts({**identity, **inherited, PARENT_TAG: parent_run_id}),
-        mlflow_limits.texts(params, mlflow_limits.PARAM_LENGTH),
+        mlflow_limits.texts(params, mlflow_limits.PARAM_LENGTH, names),
     )
 
 

@@ -22,8 +22,9 @@ PREFIX = "paceline-"
 class CleanupRecord:
     """What a stack leaves behind if it is killed: its processes, by tag, and its temporary directory.
 
-    `lock` identifies the lock file that the stack holds. A copy of the data directory has the record, too, but another
-    lock file, so that holding that one does not mean that the stack has ended.
+    `lock` identifies the lock file that the stack holds, by inode and folder; a device's number may differ after a
+    restart of the machine. A copy of the data directory has the record, too, but another lock file, so that holding
+    that one does not mean that the stack has ended. Empty in the record of an earlier version.
     """
 
     tag: str

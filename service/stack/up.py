@@ -91,8 +91,7 @@ def _lock(data_dir: Path) -> Iterator[str]:
             raise CannotStart(
                 f"a stack runs in {data_dir} already{where}. Use it, stop it, or choose another `--data-dir` and ports"
             ) from error
-        file = os.fstat(lock.fileno())
-        yield f"{file.st_dev}:{file.st_ino}"
+        yield f"{os.fstat(lock.fileno()).st_ino} {data_dir.resolve()}"
 
 
 @contextlib.contextmanager
@@ -100,7 +99,7 @@ def _cleanup_record(data_dir: Path, tag: str, lock: str, say: Callable[[str], No
     """Clean up after an earlier stack if it was killed; then record, and finally remove, what this one creates."""
     file = data_dir / "up.cleanup"
     with _cannot_start(data_dir):
-        if (earlier := CleanupRecord.read(file)) and earlier.lock == lock:
+        if (earlier := CleanupRecord.read(file)) and earlier.lock in {"", lock}:
             say("The last stack here was killed; removing its processes and temporary files …")
             earlier.clean_up()
         directory = _base_for_ray(data_dir) / f"{PREFIX}{tag[-8:]}"

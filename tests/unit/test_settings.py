@@ -7,8 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from service.cli.upgraded_database import present_database, upgraded_database
+from service.operations.tokens import all_tokens
 from service.settings import PROBE_PREFIX, BadSettings, Settings
 
 NOT_ZERO = (
@@ -170,3 +172,23 @@ def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
         pass
     with pytest.raises(BadSettings, match="cannot be read: file is not a database"), present_database(settings):
         pass
+
+
+def test_a_damaged_page_of_a_database_is_said_when_a_command_reads_it(tmp_path: Path) -> None:
+    settings = Settings.from_env({"PACELINE_DATA_DIR": str(tmp_path)})
+    with upgraded_database(settings) as database, database.engine.connect() as connection:
+        roots = connection.execute(text("select rootpage from sqlite_master where tbl_name = 'tokens'")).scalars().all()
+        size = connection.execute(text("pragma page_size")).scalar_one()
+        connection.commit()
+        connection.execute(text("pragma wal_checkpoint(truncate)"))
+    with (tmp_path / "paceline.db").open("r+b") as file:
+        for root in roots:
+            file.seek((root - 1) * size)
+            file.write(b"damage" * (size // 6))
+    with pytest.raises(BadSettings, match="cannot be read: database disk image is malformed"):
+        read_tokens(settings)
+
+
+def read_tokens(settings: Settings) -> None:
+    with present_database(settings) as database:
+        all_tokens(database)

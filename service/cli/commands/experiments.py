@@ -72,7 +72,7 @@ def _submitted(created: dict[str, Any]) -> str:
     name, limits = created["name"], created["spec"]["limits"]
     amount = f"{counted(limits['max_trials'], 'trial')}, {limits['parallelism']} at a time"
     text = f"{name} ({created['id']}) is {created['status']}: up to {amount}. To follow it: paceline watch {name}"
-    return "\n".join(filter(None, [text, progress_view.waiting_text(created)]))
+    return escape("\n".join(filter(None, [text, progress_view.waiting_text(created)])))
 
 
 @app.command(rich_help_panel=PANEL)

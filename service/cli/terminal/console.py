@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import typer
@@ -38,15 +38,21 @@ class SafeConsole(Console):
             yield segment if segment.control else segment._replace(text=escaped(segment.text))
 
 
-def _width() -> int | None:
-    """None where Rich finds it: in a terminal, or in COLUMNS. Standard output is None where it is closed."""
+def _environment() -> dict[str, str]:
+    """The environment without a COLUMNS that is no width: Rich would print nothing into 0 columns."""
     columns = os.environ.get("COLUMNS", "")
-    has_width = (columns.isascii() and columns.isdigit() and int(columns) > 0) or (sys.stdout and sys.stdout.isatty())
-    return None if has_width else PIPED_WIDTH
+    has_columns = columns.isascii() and columns.isdigit() and int(columns) > 0
+    return {name: value for name, value in os.environ.items() if has_columns or name != "COLUMNS"}
 
 
-out = SafeConsole(width=_width())
-err = SafeConsole(stderr=True)
+def _width(environment: Mapping[str, str]) -> int | None:
+    """None where Rich finds it: in a terminal, or in COLUMNS. Standard output is None where it is closed."""
+    return None if "COLUMNS" in environment or (sys.stdout and sys.stdout.isatty()) else PIPED_WIDTH
+
+
+_ENVIRONMENT = _environment()
+out = SafeConsole(width=_width(_ENVIRONMENT), _environ=_ENVIRONMENT)
+err = SafeConsole(stderr=True, _environ=_ENVIRONMENT)
 
 
 def exit_code_of(ended: dict[str, Any]) -> int:

@@ -5,7 +5,7 @@ reason and what was known of trials, and says that the service may choose again.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -80,6 +80,8 @@ def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Tra
     if ended is None:
         return None
     training = _counted(session, trial.experiment_id, spec, ended if known is None else known.after(ended))
+    if known is not None and _stops_trials(spec):  # whole trials of before are not known by less than they were
+        training = replace(training, trial_count=max(training.trial_count, known.trial_count))
     return None if training == known else training
 
 

@@ -198,6 +198,17 @@ def test_no_trial_is_stopped_where_ranks_tell_nothing_of_those_of_the_ends(
     assert ("at steps 1 and 3 did not predict" in why) == (wanted["rule"] == "none")
 
 
+def test_a_longer_training_does_not_make_whole_trials_few_again(service: Api) -> None:
+    name = created(service, limits=LIMITS | {"parallelism": 4})["name"]
+    held = [given(service, name) for _ in range(4)]
+    for one, value in zip(held, AGREE, strict=True):
+        ran(one, saves_every=1, value=value)
+    assert rule(service, name) == STOPPING | {"promote": True}
+    ran(given(service, name), saves_every=1, steps=4 * STEPS, value=0.9)
+    longer = rule(service, name)
+    assert (longer["promote"], "extra_count" in longer, longer["max_step"]) == (True, False, 4 * STEPS)
+
+
 def test_only_reports_of_the_objective_count(service: Api) -> None:
     name = created(service)["name"]
     held = given(service, name)

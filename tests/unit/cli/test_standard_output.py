@@ -40,6 +40,18 @@ def test_characters_that_the_encoding_lacks_are_shown_as_their_codes(run: Run, p
     assert r"1 completed \xb7 1 failed" in ended.stdout
 
 
+def test_a_terminal_and_errors_have_a_width_whatever_columns_says() -> None:
+    program = (
+        "from service.cli.terminal.console import err, out; assert out.width and err.width, (out.width, err.width)"
+    )
+    master, terminal = os.openpty()
+    environment = {**os.environ, "COLUMNS": "0"}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, stdout=terminal, check=False)
+    os.close(terminal)
+    os.close(master)
+    assert ended.returncode == 0
+
+
 def test_a_console_without_an_output_or_a_width_can_be_made() -> None:
     program = "from service.cli.terminal.console import out, PIPED_WIDTH; assert out.width == PIPED_WIDTH, out.width"
     environment = {**os.environ, "COLUMNS": "0"}

@@ -52,6 +52,18 @@ def test_what_an_experiment_waits_for_is_printed_at_its_submission(run: Run, pro
     assert ended.out.splitlines()[1].startswith("waiting for an agent: none is connected")
 
 
+@pytest.mark.parametrize("changes", [(), ("--set", "limits.max_trials=3")])
+def test_a_spec_can_come_from_a_pipe(run: Run, changes: tuple[str, ...]) -> None:
+    spec = {**SPEC, "name": f"piped-{time.monotonic_ns()}", "trainer": {"kind": "external"}}
+    reading, writing = os.pipe()
+    os.write(writing, yaml.safe_dump(spec).encode())
+    os.close(writing)
+    ended = run("submit", f"/dev/fd/{reading}", *changes, "--json")
+    os.close(reading)
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["name"] == spec["name"]
+
+
 def test_one_file_can_be_sent_and_another_name_given(run: Run, project: Path, url: str) -> None:
     name = f"other-{time.monotonic_ns()}"
     experiment = submitted(run, project, "--code", str(project / "train.py"), "--name", name)

@@ -57,6 +57,21 @@ def test_a_stack_in_a_copied_directory_leaves_the_originals_processes_alone(
         process.kill()
 
 
+@pytest.mark.parametrize(("lock", "is_cleaned"), [("own", True), ("", True), ("another", False)])
+def test_what_a_killed_stack_has_left_in_the_same_directory_is_cleaned_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, is_cleaned: bool
+) -> None:
+    """The record of an earlier version has no lock."""
+    (tmp_path / "up.lock").touch()
+    own = f"{(tmp_path / 'up.lock').stat().st_ino} {tmp_path.resolve()}"
+    left = tmp_path / "paceline-left"
+    left.mkdir()
+    CleanupRecord(new_tag(), str(left), own if lock == "own" else lock).write(tmp_path / "up.cleanup")
+    monkeypatch.setattr(up, "stages_of", lambda *_: [])
+    up.run(Options(tmp_path, port=0, mlflow=False), lambda _: None, lifeline=closed_pipe())
+    assert left.exists() == (not is_cleaned)
+
+
 def closed_pipe() -> int:
     reading, writing = os.pipe()
     os.close(writing)
