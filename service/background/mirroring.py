@@ -314,10 +314,14 @@ class Mirroring:
         """Delete what MLflow has created besides the runs that are stored."""
         self._note_stored_runs()
         for creation in self._unanswered.due():
-            with suppress(MlflowRefused):
-                self._connection.client.delete_duplicates(
-                    creation.mlflow_experiment_id, creation.new, str(creation.run_id), creation.made
-                )
+            try:
+                with suppress(MlflowRefused):
+                    self._connection.client.delete_duplicates(
+                        creation.mlflow_experiment_id, creation.new, str(creation.run_id), creation.made
+                    )
+            except MlflowUnavailable:  # perhaps for this one alone: then the others have their turn
+                self._unanswered.postpone(creation)
+                raise
             self._unanswered.looked(creation)
 
     def _note_stored_runs(self) -> None:

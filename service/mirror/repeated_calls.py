@@ -8,6 +8,7 @@ from time import monotonic, sleep
 from typing import ParamSpec, TypeVar
 
 import requests
+from google.protobuf.json_format import ParseError  # type: ignore[import-untyped]
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
@@ -34,6 +35,10 @@ Result = TypeVar("Result")
 
 class CallTookTooLong(MlflowException):  # type: ignore[misc] # MLflow's types are not checked
     """A call has failed after seconds, or a proxy has waited for it too long. MLflow may still execute it."""
+
+
+class ForeignAnswer(MlflowException):  # type: ignore[misc] # MLflow's types are not checked
+    """The answer is JSON, but not of MLflow's form: another program, such as a proxy, may have sent it."""
 
 
 def repeated(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -111,6 +116,8 @@ def _timed(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: A
     began = monotonic()
     try:
         return call(*args, **kwargs)
+    except (ParseError, TypeError) as error:  # a TypeError for an `error_code` that is a list
+        raise ForeignAnswer(f"an answer has not the form of MLflow's: {error}") from error
     except MlflowException as error:
         is_slow = monotonic() - began > SLOW_SECONDS
         if is_refusal(error) or not (is_slow or _has_timed_out(error)):

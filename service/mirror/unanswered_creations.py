@@ -93,6 +93,10 @@ class UnansweredCreations:
         now = self._clock()
         return [one for one in self._by_key.values() if one.looks_at and one.looks_at[0] <= now]
 
+    def postpone(self, creation: UnansweredCreation) -> None:
+        """MLflow did not answer: this one is the last of the next pass."""
+        self._by_key[_key(creation.new)] = self._by_key.pop(_key(creation.new))
+
     def looked(self, creation: UnansweredCreation) -> None:
         del creation.looks_at[0]
         if not creation.looks_at:
