@@ -1,43 +1,20 @@
 """The projection of events to MLflow's writes, without an MLflow server."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import optuna
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-from mlflow.entities import Run, RunData, RunInfo, RunTag
 from optuna.visualization._hypervolume_history import _get_hypervolume_history_info
 
-from service.mirror import mlflow_limits
 from service.mirror.backoff import Backoff
-from service.mirror.found_runs import run_key
-from service.mirror.leaderboard import leaderboard, mlflow_url
-from service.mirror.new_runs import GENERATION_TAG, TRIAL_NUMBER_TAG, TRIAL_TAG, USER, USER_TAG, trial_run
+from service.mirror.new_runs import trial_run
 from service.mirror.pareto_front import ParetoFront
 from service.mirror.projection import BestSoFar, ProjectionInput, RunKey, project
-from service.mirror.run_update import DESCRIPTION, MetricPoint, RunUpdate
-from service.store.tables import EventRow, ExperimentRow, MirrorRow, TrialRow
-
-START = datetime(2026, 11, 1, tzinfo=UTC)
-MOST = 10
-
-
-def experiment(**spec: Any) -> ExperimentRow:
-    objectives = [{"metric": "loss", "direction": "minimize"}]
-    whole = {"name": "e", "space": {"lr": {}}, "objectives": objectives, **spec}
-    return ExperimentRow(id="x-1", name="e", spec=whole, tags={}, status="running", created_at=START)
-
-
-def trial(number: int = 0, **params: Any) -> TrialRow:
-    return TrialRow(id=f"t-{number}", experiment_id="x-1", number=number, params=params, origin="search")
-
-
-def event(seq: int, kind: str, trial_id: str | None = "t-0", **data: Any) -> EventRow:
-    at = START + timedelta(seconds=seq)
-    return EventRow(experiment_id="x-1", seq=seq, kind=kind, trial_id=trial_id, data=data, at=at)
+from service.mirror.run_update import DESCRIPTION, MetricPoint
+from service.store.tables import EventRow
+from tests.mirror.projected_rows import BEST, START, event, experiment, trial
 
 
 def test_a_queued_trial_has_no_run_yet() -> None:
@@ -155,32 +132,6 @@ def test_unknown_kinds_of_events_are_ignored() -> None:
     assert projection.runs == {}
 
 
-@pytest.mark.parametrize(
-    ("most", "number", "expected"),
-    [
-        (None, 3, "trial 03"),
-        (24, 3, "trial 03"),
-        (1000, 3, "trial 003"),
-        (1001, 3, "trial 0003"),
-        (10, 123, "trial 123"),
-    ],
-)
-def test_names_of_trials_sort_as_their_numbers_do(most: int | None, number: int, expected: str) -> None:
-    assert trial_run(experiment(limits={"max_trials": most}), trial(number), "p").name == expected
-
-
-def test_the_leaderboard_sorts_the_best_first() -> None:
-    assert '"orderByAsc": true' in leaderboard(experiment())
-    assert '"orderByKey": "metrics.`loss`"' in leaderboard(experiment())
-
-
-BEST = [{"metric": "val/loss", "direction": "minimize", "report": "best"}]
-
-
-def test_the_leaderboard_sorts_by_the_best_report_where_that_counts() -> None:
-    assert '"orderByKey": "metrics.`paceline/best_val/loss`"' in leaderboard(experiment(objectives=BEST))
-
-
 def test_a_run_has_its_best_value_and_its_best_checkpoint_where_the_best_report_counts() -> None:
     values = ((1, 0.5, True), (2, 0.2, True), (3, 0.4, False))
     events = [
@@ -200,77 +151,6 @@ def test_a_run_has_its_best_value_and_its_best_checkpoint_where_the_best_report_
     events[2].data = {**events[2].data, "metrics": {"lr": 0.1}}  # a further report of the best step
     again = project(ProjectionInput(experiment(objectives=BEST), {"t-0": trial()}), events).runs[RunKey("t-0")]
     assert [one.step for one in again.metrics if one.metric == "paceline/best_val/loss"] == [1, 3]
-
-
-def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
-    begun = MirrorRow(experiment_id="x-1", mlflow_experiment_id="7")
-    assert mlflow_url(None, "http://here") is None
-    assert mlflow_url(begun, None) is None
-    assert str(mlflow_url(begun, "http://here/")).startswith("http://here/#/experiments/7/runs?")
-
-
-@pytest.mark.slow
-@given(st.text())
-@example(".")
-@example("..")
-@example("a/../b")
-def test_every_name_becomes_one_that_mlflow_accepts(name: str) -> None:
-    from mlflow.utils.validation import _validate_metric_name  # noqa: PLC0415 - MLflow takes seconds to import
-
-    _validate_metric_name(mlflow_limits.name(name))
-
-
-@pytest.mark.parametrize("name", ["val/accuracy", "loss", "top-5 accuracy", "a.b:c", "größe"])
-def test_names_that_mlflow_accepts_are_unchanged(name: str) -> None:
-    assert mlflow_limits.name(name) == name
-
-
-@pytest.mark.slow
-@given(st.integers() | st.floats() | st.text() | st.none() | st.lists(st.integers()))
-def test_a_reported_value_is_a_number_or_left_out(value: Any) -> None:
-    assert isinstance(mlflow_limits.number(value), float | None)
-
-
-@pytest.mark.parametrize(("value", "number"), [("0.5", 0.5), ("-inf", float("-inf")), ("1_0", None), ("five", None)])
-def test_a_text_is_the_number_that_the_search_takes_it_for(value: str, number: float | None) -> None:
-    assert mlflow_limits.number(value) == number
-
-
-def test_a_number_beyond_all_floats_is_infinite() -> None:
-    assert mlflow_limits.number(-(10**400)) == float("-inf")
-
-
-@pytest.mark.parametrize(
-    "names", [("a[0]", "a(0)"), ("loss%", "loss_"), ("x" * 250 + "1", "x" * 250 + "2")], ids=["both", "one", "cut"]
-)
-def test_names_that_mlflow_would_confuse_stay_apart(names: tuple[str, str]) -> None:
-    update = RunUpdate(START)
-    update.add_metrics(dict.fromkeys(names, 1.0), START, 1)
-    in_mlflow = list(mlflow_limits.texts(dict.fromkeys(names, 1)))
-
-    assert [point.metric for point in update.metrics] == in_mlflow
-    assert len(set(in_mlflow)) == 2
-    assert all(mlflow_limits.name(name) == name for name in in_mlflow)
-    assert all(name in in_mlflow for name in names if mlflow_limits.name(name) == name)
-
-
-def test_a_changed_name_that_is_alone_has_no_hash() -> None:
-    assert mlflow_limits.texts({"a[0]": 1, "b": 2}) == {"a_0_": "1", "b": "2"}
-
-
-@pytest.mark.parametrize("generation", ["two", "", "-"])
-def test_a_generation_that_a_user_has_edited_is_no_error(generation: str) -> None:
-    tags = {USER_TAG: USER, TRIAL_TAG: "t", TRIAL_NUMBER_TAG: "1", GENERATION_TAG: generation}
-    run = Run(
-        RunInfo("r", "1", USER, "RUNNING", 0, None, "active"), RunData(tags=[RunTag(*tag) for tag in tags.items()])
-    )
-
-    assert run_key(run) == (None if generation else RunKey("t", 0))
-
-
-def test_a_long_text_is_cut_and_ends_with_an_ellipsis() -> None:
-    assert mlflow_limits.text("x" * MOST, MOST) == "x" * MOST
-    assert mlflow_limits.text("x" * (MOST + 1), MOST) == "x" * (MOST - 1) + "…"
 
 
 def test_a_key_that_keeps_failing_rests_longer_each_time() -> None:
