@@ -52,7 +52,7 @@ class SlotNodes:
             self.failed_disks[node] = self._failed_disk_count, reason
 
     def failed_disks_now(self) -> list[dict[str, Any]]:
-        """Those that are still withheld, as `SlotStatus` has them."""
+        """Return those that are still withheld, as `SlotStatus` has them."""
         failed, left = dict(self.failed_disks), self.withheld.seconds_left()
         return [
             {"node": node, "number": number, "reason": reason, "seconds": left[node]}
