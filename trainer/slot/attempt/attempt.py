@@ -94,7 +94,7 @@ class Attempt:
         self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, partial(self.end_now, Killed()))
         self._loop = loop
         self._changes = LoopSignal(loop)
-        self._after_failures: dict[tuple[int, bool], asyncio.Task[None]] = {}
+        self._ending_of_others: asyncio.Task[None] | None = None
         self._runner = runner
         self._clock = AttemptClock()
         self.has_reported = False
@@ -203,26 +203,26 @@ class Attempt:
     async def worker_failed(self, rank: int, failure: Failure) -> None:
         """A checkpoint of the rank could not be saved in the background. Its function may still train."""
         self.ranks.add_background_failure(rank, failure)
-        await self._end_after_failure(rank, in_background=True)
+        await self._end_after_failure()
 
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)
         if self.ranks.have_all_ended:
             self._runner.wake(ending=True)
         elif ended.failure is not None:
-            await self._end_after_failure(rank, in_background=False)
+            await self._end_after_failure()
         else:
             self.stuck_search.begin()
 
-    async def _end_after_failure(self, rank: int, *, in_background: bool) -> None:
+    async def _end_after_failure(self) -> None:
         """The other ranks may wait for the one that has failed, and never end.
 
-        A repeated message waits for the first one's search: a new one would take ranks for dead that were ended since.
+        Later failures, and repeated messages, wait for the first search: another one would take ranks for dead that
+        were ended since.
         """
-        key = rank, in_background
-        if key not in self._after_failures:
-            self._after_failures[key] = asyncio.create_task(self._end_others())
-        await asyncio.shield(self._after_failures[key])
+        if self._ending_of_others is None:
+            self._ending_of_others = asyncio.create_task(self._end_others())
+        await asyncio.shield(self._ending_of_others)
 
     async def _end_others(self) -> None:
         await self.ranks.find_dead(self._runner.actors())

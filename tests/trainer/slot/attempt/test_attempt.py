@@ -101,6 +101,32 @@ def test_a_repeated_failure_does_not_count_ranks_that_were_ended_after_it(tmp_pa
     play(run)
 
 
+@pytest.mark.parametrize("begins_in_background", [False, True])
+def test_a_later_failure_does_not_count_ranks_that_were_ended_after_the_first(
+    tmp_path: Path, begins_in_background: bool
+) -> None:
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": 3}) as one:
+            others = [MortalActor(), MortalActor()]
+            one.attempt.worker_started(0, replace(STARTED, actor=MortalActor()))
+            for rank, actor in enumerate(others, 1):
+                one.attempt.worker_started(rank, replace(STARTED, actor=actor))
+            failure = Failure(USER_ERROR, "ValueError: no", "Traceback")
+            if begins_in_background:
+                await one.attempt.worker_failed(0, failure)
+                others[1].is_dead = True
+            await one.attempt.worker_ended(0, WorkerEnded(failure=failure))
+            others[1].is_dead = True
+            await one.attempt.worker_ended(1, WorkerEnded(failure=failure))
+            assert one.attempt.ranks.dead == set()
+            outcome = await one.conclude()
+            assert outcome is not None
+            assert outcome.failure is not None
+            assert outcome.failure.kind == USER_ERROR
+
+    play(run)
+
+
 def test_a_repeated_end_counts_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with played(tmp_path, scaling={"num_workers": 2}) as one:
