@@ -33,15 +33,25 @@ class ResourcesTimeout(RuntimeError):
 class Elasticity:
     """What a run of an elastic group needs. `lost_nodes` no longer answer, even if Ray still lists them.
 
-    `on_resize_possible(workers)` is called when so many workers could run instead, perhaps repeatedly.
+    `on_resize_possible(workers)` is called when so many workers could run instead, perhaps repeatedly. The group starts
+    as `workers`; a later one would start as `next_workers()`, because other nodes may be withheld by then.
     """
 
     workers: WorkerGroup
     lost_nodes: frozenset[str]
     on_resize_possible: Callable[[int], None]
+    next_workers: Callable[[], WorkerGroup]
 
     def size(self, placement_group: Any | None) -> int:
-        """How many workers there can be, with what the placement group holds.
+        """How many workers can start, with what the placement group holds."""
+        return self._size_of(self.workers, placement_group)
+
+    def next_size(self, placement_group: Any | None) -> int:
+        """How many workers could start in place of those that run."""
+        return self._size_of(self.next_workers(), placement_group)
+
+    def _size_of(self, workers: WorkerGroup, placement_group: Any | None) -> int:
+        """How many of these workers there can be.
 
         Without what other groups wait for: one that needs many workers would never start if each that is freed were
         taken by an elastic group.
@@ -55,7 +65,7 @@ class Elasticity:
             total = total_resources_per_node()
             for group in waiting:
                 free = rest_beside(group, free, total, labels)
-        return self.workers.size_on([Room(has, labels.get(node, {})) for node, has in free.items()])
+        return workers.size_on([Room(has, labels.get(node, {})) for node, has in free.items()])
 
     def is_whole(self, placement_group: Any) -> bool:
         """Whether all that the placement group reserves is on living nodes."""
@@ -106,4 +116,4 @@ class RoomPolicy(ElasticScalingPolicy):  # type: ignore[misc]
     def _count_possible_workers(self, reserved_resources: Any) -> int:
         """The number of workers that a running group could have: never fewer than it has."""
         promised: int = super()._count_possible_workers(reserved_resources)
-        return max(self._size, min(promised, self._elasticity.size(self._placement_group())))
+        return max(self._size, min(promised, self._elasticity.next_size(self._placement_group())))

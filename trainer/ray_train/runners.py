@@ -41,7 +41,8 @@ class RunPlan:
     still have to shut the run down. `start_dataset_server`: None for a run without datasets.
     `runtime_env`: what the user asks of Ray for the workers. `torch_config`: arguments of Ray's `TorchConfig`.
     `on_start(workers)` is called before so many workers start, `on_resize_possible(workers)` when an elastic group
-    could have so many instead. An elastic group does not use `lost_nodes`.
+    could have so many instead. An elastic group does not use `lost_nodes`. `next_scaling()` is the scaling with which a
+    later run would start; None: the same.
     """
 
     kind: str
@@ -58,12 +59,19 @@ class RunPlan:
     on_start: Callable[[int], None] = lambda _workers: None
     on_resize_possible: Callable[[int], None] = lambda _workers: None
     lost_nodes: frozenset[str] = frozenset()
+    next_scaling: Callable[[], Mapping[str, Any]] | None = None
 
     @property
     def elasticity(self) -> Elasticity | None:
         """None for a group of a fixed number of workers."""
         workers = WorkerGroup.of(self.scaling, self.validation)
-        return Elasticity(workers, self.lost_nodes, self.on_resize_possible) if workers.is_elastic else None
+        if not workers.is_elastic:
+            return None
+        return Elasticity(workers, self.lost_nodes, self.on_resize_possible, self._next_workers)
+
+    def _next_workers(self) -> WorkerGroup:
+        scaling = self.scaling if self.next_scaling is None else self.next_scaling()
+        return WorkerGroup.of(scaling, self.validation)
 
     @property
     def backend(self) -> Backend:

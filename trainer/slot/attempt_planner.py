@@ -58,9 +58,13 @@ class AttemptPlanner:
     def plan(self, attempt: Attempt, key: str, nodes: SlotNodes, on_success: Callable[[], None]) -> RunPlan:
         """For the runner. `key` names what the attempt needs of a slot, `nodes` which nodes it is not to use."""
         assignment = attempt.assignment
+
+        def scaling() -> dict[str, Any]:
+            return scaling_without(nodes.withheld.seconds_left(), assignment.trainer.scaling)
+
         return RunPlan(
             kind=assignment.trainer.kind,
-            scaling=scaling_without(nodes.withheld.seconds_left(), assignment.trainer.scaling),
+            scaling=scaling(),
             validation=assignment.trainer.validation,
             env=assignment.trainer.env,
             name=assignment.run_name,
@@ -73,6 +77,7 @@ class AttemptPlanner:
             on_start=attempt.group_starts,
             on_resize_possible=attempt.resize,
             lost_nodes=frozenset(nodes.lost),
+            next_scaling=scaling,
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import set_constant
-from trainer.resources import Resources, WorkerGroup
+from trainer.resources import NODE_ID_LABEL, Resources, WorkerGroup, scaling_without
 from trainer.wire.specification.validation import Validation, ValidationTask
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # importing Ray Train takes seconds
@@ -24,6 +24,7 @@ class Cluster:
     def __init__(self, free: dict[str, Resources], held: list[tuple[str, Resources]] | None = None) -> None:
         self.free, self.held, self.drained = free, held or [], dict[str, int]()
         self.total, self.waiting = free, list[WorkerGroup]()
+        self.withheld: list[str] = []
         self.promised: dict[str, Resources] = {"all": {"CPU": 100.0}}
         self.offers: list[int] = []
 
@@ -36,18 +37,21 @@ class Cluster:
 
         size = elastic_policy.Elasticity.size
         set_constant(monkeypatch, size, "available_resources_per_node", lambda: self.free)
-        set_constant(monkeypatch, size, "node_labels", dict)
+        set_constant(monkeypatch, size, "node_labels", lambda: {node: {NODE_ID_LABEL: node} for node in self.free})
         set_constant(monkeypatch, size, "drain_deadlines", lambda: self.drained)
         set_constant(monkeypatch, size, "reserved_by", lambda _group: self.held)
         set_constant(monkeypatch, size, "pending_groups", lambda _own: self.waiting)
         set_constant(monkeypatch, size, "total_resources_per_node", lambda: self.total)
         config = ScalingConfig(num_workers=(2, 4), elastic_resize_monitor_interval_s=1)
-        workers = WorkerGroup.of({"num_workers": 2, "max_workers": 4})
-        elasticity = elastic_policy.Elasticity(workers, frozenset(lost), self.offers.append)
+        workers = self._workers()
+        elasticity = elastic_policy.Elasticity(workers, frozenset(lost), self.offers.append, self._workers)
         policy = elastic_policy.RoomPolicy(config, elasticity, object, lambda: cancelled, start_seconds)
         monkeypatch.setattr(policy, "_maybe_send_resource_request", lambda: None)
         monkeypatch.setattr(policy, "_get_reserved_resources", lambda: self.promised)
         return policy
+
+    def _workers(self) -> WorkerGroup:
+        return WorkerGroup.of(scaling_without(self.withheld, {"num_workers": 2, "max_workers": 4}))
 
 
 def started(policy: Any) -> int | None:
@@ -119,6 +123,27 @@ def test_a_running_group_does_not_shrink_while_its_workers_live(monkeypatch: pyt
     assert started(policy) == 3
     cluster.promised = {"a": {"CPU": 2.0}}
     assert offered(cluster, policy, 3) == []
+
+
+def test_a_running_group_is_offered_a_node_as_soon_as_that_is_no_longer_withheld(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster({"a": {"CPU": 2.0}, "b": {"CPU": 1.0}})
+    cluster.withheld = ["b"]
+    policy = cluster.policy(monkeypatch)
+    assert started(policy) == 2
+    cluster.withheld = []
+    assert offered(cluster, policy, 2) == [3]
+
+
+def test_a_running_group_is_not_offered_a_node_that_is_withheld_since_it_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster({"a": {"CPU": 2.0}})
+    policy = cluster.policy(monkeypatch)
+    assert started(policy) == 2
+    cluster.free, cluster.withheld = {"a": {"CPU": 2.0}, "b": {"CPU": 1.0}}, ["b"]
+    assert offered(cluster, policy, 2) == [], "it would start again with as many as before"
 
 
 def test_it_leaves_room_for_what_a_validation_reserves(monkeypatch: pytest.MonkeyPatch) -> None:

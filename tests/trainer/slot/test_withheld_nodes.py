@@ -158,6 +158,16 @@ def test_a_status_has_the_failed_disks_that_are_still_withheld() -> None:
     assert nodes.failed_disks_now() == [second | {"seconds": 50}]
 
 
+def test_a_plan_says_which_nodes_a_later_one_would_leave_out(play: Any) -> None:
+    async def test(slot: PlayedSlot) -> None:
+        await slot.run(other=GOOD)
+        slot.nodes.withheld.add("full")
+        (plan,) = slot.runner.plans
+        assert plan.next_scaling()["label_selector"] == {"ray.io/node-id": "!in(full)"}
+
+    play(test)
+
+
 def test_a_node_is_withheld_for_some_minutes_since_its_last_failure() -> None:
     now = 1000.0
     nodes = WithheldNodes(lambda: now)
