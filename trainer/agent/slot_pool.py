@@ -306,7 +306,8 @@ class SlotPool:
         slot = next((slot for slot in self.slots.values() if slot.is_idle and slot.key == key), None)
         if slot is None:
             slot = self._start(assignment, key)
-        elif PlacementGroups().of(slot.placement_group) is None:  # its workers have ended, as after a failure
+        elif not self._can_keep_its_group(slot):
+            slot.placement_group = None
             self._make_room(assignment["trainer"]["scaling"], keep=slot)
         slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
         self._tell_withheld(slot)
@@ -315,6 +316,11 @@ class SlotPool:
         slot.starting, slot.secrets = assignment, secrets
         slot.assigned_count, slot.call_lost_at = slot.assigned_count + 1, None
         self.prestart.pause()
+
+    def _can_keep_its_group(self, slot: PooledSlot) -> bool:
+        """Whether its workers have not ended, as after a failure, and are on nodes that get new trials."""
+        held = PlacementGroups().of(slot.placement_group)
+        return held is not None and all(node not in self._withheld for node, _ in held)
 
     def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:
         scaling = assignment["trainer"]["scaling"]

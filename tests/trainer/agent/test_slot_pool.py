@@ -365,8 +365,8 @@ def test_idle_slots_make_room_for_one_whose_workers_have_ended(
     monkeypatch: pytest.MonkeyPatch, is_reserved: bool
 ) -> None:
     """Such as after a failure: another trial may have reserved what they held."""
-    groups = {"pg-1": is_reserved, "pg-2": True}
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda group: groups[group] or None))
+    groups = {"pg-2": [("b", {"CPU": 2.0})]} | ({"pg-1": [("a", {"CPU": 2.0})]} if is_reserved else {})
+    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=groups.get))
     monkeypatch.setattr(slot_pool, "free_resources", lambda: {"a": {"CPU": 1.0}})
     monkeypatch.setattr(slot_pool, "node_labels", dict)
     pool, closed = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), list[str]()
@@ -379,6 +379,27 @@ def test_idle_slots_make_room_for_one_whose_workers_have_ended(
     pool.run(assignment, {})
     assert closed == ([] if is_reserved else ["other"])
     assert same.assigned == (None, assignment)
+
+
+@pytest.mark.usefixtures("killed")
+def test_idle_slots_make_room_for_one_whose_workers_are_on_a_withheld_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves that node, and needs what the idle slot holds on the other one."""
+    cluster, closed = TwoNodes(monkeypatch), list[str]()
+    pool, each = cluster.pool, {"CPU": 8.0}
+    pool._withheld.add("full")
+    groups = {"pg-1": [("full", each)], "pg-2": [("other", each)]}
+    reserving: Any = SimpleNamespace(of=groups.get)
+    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: reserving)
+    monkeypatch.setattr(slot_pool, "free_resources", lambda: {} if not closed else {"other": dict(each)})
+    monkeypatch.setattr(pool, "close", lambda slots: closed.extend(pool.slots.pop(slot.name).name for slot in slots))
+    trainer = {"entrypoint": "train:train_fn", "scaling": {"num_workers": 8}}
+    assignment = {"trial": "t-1", "attempt": 1, "experiment_id": "x-1", "trainer": trainer}
+    idle: dict[str, Any] = {"actor": WithholdingSlot(IDLE), "runs": None, "idle_seconds": 1.0}
+    same = {"key": slot_key(assignment), "scaling": trainer["scaling"], "placement_group": "pg-1"}
+    pool.slots = {"other": pooled("other", placement_group="pg-2", **idle), "same": pooled("same", **{**idle, **same})}
+    pool.run(assignment, {})
+    assert closed == ["other"]
+    assert pool._unclaimed(reserving) == {"other": {"CPU": 0.0}}
 
 
 def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_those_of_its_workers(
