@@ -29,6 +29,7 @@ def resources_of(held: Held) -> dict[str, float]:
 class Cluster:
     """An agent with one node. It says what is free as an agent does; `foreign` is used by others.
 
+    It may have `other_nodes`, with the trials in `elsewhere`.
     What trials in `ending` hold is not free yet, although they have ended: their slots are not idle yet.
     """
 
@@ -38,6 +39,8 @@ class Cluster:
     foreign: dict[str, float] = field(default_factory=dict)
     running: list[Held] = field(default_factory=list)
     ending: list[Held] = field(default_factory=list)
+    other_nodes: list[dict[str, Any]] = field(default_factory=list)
+    elsewhere: list[Held] = field(default_factory=list)
 
     def claim(self) -> str | None:
         """The experiment of the trial that starts; None if none does."""
@@ -46,8 +49,9 @@ class Cluster:
         for one in held:
             for name, amount in resources_of(one).items():
                 free[name] -= amount
-        nodes = [{"total": self.total, "free": free}]
-        message = {"request_id": uuid.uuid4().hex, "nodes": nodes, "running": [one.trial for one in held]}
+        nodes = [{"total": self.total, "free": free}, *self.other_nodes]
+        running = [one.trial for one in [*held, *self.elsewhere]]
+        message = {"request_id": uuid.uuid4().hex, "nodes": nodes, "running": running}
         response = self.service.http.post(f"/v1/agents/{self.agent}/claim", json=message)
         assert response.status_code in {200, 204}, response.text
         if response.status_code == 204:
@@ -144,6 +148,17 @@ def test_nothing_is_kept_for_a_gang_that_waits_for_what_others_use_of_the_cluste
     create(cluster, 9, priority=100)
     assert cluster.end(small) is None
     assert cluster.claim() == small
+
+
+def test_nothing_is_kept_for_a_gang_that_needs_a_withheld_node(cluster: Cluster) -> None:
+    small = full_of_small_trials(cluster, limits=MANY | {"parallelism": 16})
+    cluster.elsewhere, cluster.running = cluster.running, []
+    other = {"total": {"CPU": 8.0}, "free": {}}
+    cluster.other_nodes = [other | {"withheld": "node b: no room"}]
+    create(cluster, 16, priority=100)
+    assert cluster.claim() == small
+    cluster.other_nodes = [other]
+    assert cluster.claim() is None, "what the trials there free is for the gang"
 
 
 def test_resources_stay_kept_while_the_slot_of_an_ended_trial_is_not_idle_yet(cluster: Cluster) -> None:

@@ -162,7 +162,12 @@ def clusters_of(
     if claimant is not None:
         groups += [(one, None) for one in ended_groups(session, claimant, running)]
     held = _held_on(session, {row.name for row in rows}, groups)
-    return {row.name: Cluster(nodes_of(row), held[row.name]) for row in rows}
+    return {row.name: Cluster([_without_withheld(node) for node in nodes_of(row)], held[row.name]) for row in rows}
+
+
+def _without_withheld(node: Node) -> Node:
+    """Nothing of a withheld node is offered, also not what is freed there."""
+    return node if node.withheld is None else node.model_copy(update={"total": {}})
 
 
 def _held_on(
