@@ -35,7 +35,7 @@ def waiting_for(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str
     if any(fits_now(group, nodes) for nodes in agents.values()):
         return None
     if any(could_fit(group, nodes) for nodes in agents.values()):
-        return f"{need}; {_not_free(group, agents)}{_withheld(agents)}"
+        return f"{need}; {_not_free(group, agents)}{_withheld(group, agents)}"
     if (label := _missing_label(group, agents)) is not None:
         return f"{need}; no node has {label}"
     total = [_total(nodes) for nodes in agents.values()]
@@ -94,9 +94,11 @@ def _not_free(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str:
     return most if is_clear else _most(group, usable, "free now on nodes that can run such a worker")
 
 
-def _withheld(agents: Mapping[str, Sequence[Node]]) -> str:
-    """Why a node has nothing free although no trial uses it, if there is one; others may have the same reason."""
-    reasons = (node.withheld for nodes in agents.values() for node in nodes if node.withheld is not None)
+def _withheld(group: WorkerGroup, agents: Mapping[str, Sequence[Node]]) -> str:
+    """Why a node that can run a worker has nothing free although no trial uses it; others may have the same reason."""
+    workers = [Bundle(group.worker, selector) for selector in group.smallest_selectors()]
+    nodes = [node for one in agents.values() for node in one if any(w.fits(node.total, node.labels) for w in workers)]
+    reasons = (node.withheld for node in nodes if node.withheld is not None)
     return next((f"; a node gets no new trial for some minutes: {reason}" for reason in reasons), "")
 
 

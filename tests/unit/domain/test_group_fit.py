@@ -83,6 +83,15 @@ def test_the_sentence_counts_only_nodes_that_can_run_a_worker() -> None:
     )
 
 
+def test_the_sentence_gives_the_reason_only_of_a_withheld_node_that_can_run_a_worker() -> None:
+    gpus = Node(total={"CPU": 4, "GPU": 1}, free={"CPU": 4})
+    cpus = Node(total={"CPU": 4}, free={}, withheld="node b: no room")
+    group = scaling(1, CPU=1, GPU=1)
+    assert waiting_for(group, {"a": [gpus, cpus]}) == "1 worker x 1 CPU + 1 GPU; 0 GPU free now"
+    withheld = gpus.model_copy(update={"free": {}, "withheld": "node a: no room"})
+    assert str(waiting_for(group, {"a": [cpus, withheld]})).endswith("for some minutes: node a: no room")
+
+
 def test_the_sentence_says_that_there_is_no_node_yet() -> None:
     sentence = waiting_for(scaling(2, CPU=1), {"local": [], "other": []})
     assert sentence == "2 workers x 1 CPU; no agent's cluster has a node yet"
