@@ -16,6 +16,8 @@ from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.store.artifact.artifact_repo import ArtifactRepository
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from search.numbers_in_messages import counted
 from service.mirror.adaptive_size import AdaptiveSize
@@ -203,18 +205,30 @@ class TrackingClient:
         Raises MlflowRefusedFiles after the others, if some are refused, and OSError for a fault of this host.
         """
         files = sorted(path for path in directory.rglob("*") if path.is_file())
-        tried = [self._try_to_put(run_id, file, PurePosixPath(folder, file.relative_to(directory))) for file in files]
+        store = self._artifact_store(run_id)
+        tried = [self._try_to_put(store, file, PurePosixPath(folder, file.relative_to(directory))) for file in files]
         refusals = [refusal for refusal in tried if refusal is not None]
         if refusals:
             others = f"; {counted(len(refusals) - 1, 'other file')} refused, too" if len(refusals) > 1 else ""
             raise MlflowRefusedFiles(f"{refusals[0]}{others}")
 
-    def _try_to_put(self, run_id: str, file: Path, artifact: PurePosixPath) -> str | None:
+    def _artifact_store(self, run_id: str) -> ArtifactRepository:
+        """Where the run's artifacts go.
+
+        MLflow's client would take an answer without that address for a folder of this host, and remember it.
+        """
+        with self._translated_errors():
+            info = repeated(self._client.get_run, run_id).info
+            if info.run_id != run_id or not info.artifact_uri:
+                raise self._foreign_answer()
+            return get_artifact_repository(info.artifact_uri, tracking_uri=self._client.tracking_uri)
+
+    def _try_to_put(self, store: ArtifactRepository, file: Path, artifact: PurePosixPath) -> str | None:
         """Return why the file is refused, or None."""
         size = file.stat().st_size
         try:
             with self._translated_errors():
-                repeated(self._client.log_artifact, run_id, str(file), str(artifact.parent))
+                repeated(store.log_artifact, str(file), str(artifact.parent))
         except OSError as error:
             if is_refused_upload(error):
                 return without_credentials(f"{artifact} {why_refused(size, error)}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,21 @@ def test_every_call_fails_with_an_error_of_the_mirror_or_not_at_all(
         except Exception as error:  # noqa: BLE001 - any other one is the fault
             others[name] = error
     assert others == {}
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"run": {"info": {"run_id": "r"}}}', b'{"run": {"info": {"run_id": "s"}}}'])
+def test_pictures_go_nowhere_else_if_the_answer_does_not_say_where(
+    server: OddServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    pictures, here = tmp_path / "pictures", tmp_path / "here"
+    pictures.mkdir()
+    here.mkdir()
+    (pictures / "a.png").write_bytes(b"a")
+    monkeypatch.chdir(here)
+    server.body = body
+    with pytest.raises(MlflowUnavailable):
+        TrackingClient("http://mlflow").put_files("r", pictures, "pictures")
+    assert list(here.rglob("*")) == []
 
 
 def test_an_odd_answer_to_the_look_for_late_runs_of_one_trial_does_not_keep_it_from_the_others(

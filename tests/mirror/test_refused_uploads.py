@@ -5,13 +5,14 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import requests
-from mlflow import MlflowClient
 
 from service.background.charting import Charting
+from service.mirror import tracking_client
 from service.mirror.mlflow_errors import MlflowRefusedFiles
 from service.mirror.new_runs import EXPERIMENT_TAG
 from service.settings import Settings
@@ -165,7 +166,7 @@ def test_a_failure_that_passes_is_no_refusal(
     def fail(*_: Any) -> None:
         raise failure
 
-    monkeypatch.setattr(MlflowClient, "log_artifact", fail)
+    monkeypatch.setattr(tracking_client, "get_artifact_repository", lambda *_, **__: SimpleNamespace(log_artifact=fail))
     pictures.loop.run_once()
     pictures.passed.append(1)
     pictures.loop.run_once()
