@@ -58,8 +58,9 @@ def submit(client: Client, spec_file: Path, code: Path | None = None, changes: C
     """
     content = spec_file.read_bytes()  # once: it may be a pipe
     spec = _parsed(content)
-    code = code or _code_beside(spec, spec_file)
-    warnings = _links_in(code) if code else _why_no_code(spec, spec_file)
+    patched = changed_document(spec, changes.patch) if spec else spec
+    code = code or _code_beside(patched, spec_file)
+    warnings = _links_in(code) if code else _why_no_code(patched, spec_file)
     try:
         with packed(code) if code else nullcontext() as sent:
             created = _sent(client, content, spec, sent, changes)

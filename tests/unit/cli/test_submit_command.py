@@ -82,6 +82,13 @@ def test_fields_of_the_spec_are_replaced_for_one_submission(run: Run, project: P
     assert "--set must be FIELD=VALUE" in refused.err
 
 
+def test_the_code_is_that_of_the_replaced_fields(run: Run, project: Path, url: str) -> None:
+    spec = {**SPEC, "name": f"replaced-{time.monotonic_ns()}", "trainer": {"entrypoint": "missing:train_fn"}}
+    (project / "experiment.yaml").write_text(yaml.safe_dump(spec))
+    experiment = submitted(run, project, "--set", "trainer.entrypoint=train:train_fn")
+    assert "train.py" in files_sent(url, experiment)
+
+
 def test_the_same_file_can_be_submitted_again_under_the_next_free_name(run: Run, project: Path) -> None:
     name = f"again-{time.monotonic_ns()}"
     names = [submitted(run, project, "--name", name, "--unique")["name"] for _ in range(3)]
