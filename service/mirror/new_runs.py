@@ -102,7 +102,7 @@ def trial_run(
     inherited = {GENERATION_TAG: number, **_inheritance(later)} if later else {}
     seed = {} if trial.seed is None else {"seed": trial.seed}
     params = {**(experiment.spec.get("config") or {}), **seed, **(generation or trial).params}
-    names = names_of_params(experiment)
+    names = names_of_params(experiment, params)
     return NewRun(
         f"trial {trial.number:0{_digits(experiment)}d}" + (f", generation {number}" if later else ""),
         {TRIAL_TAG: trial.id, GENERATION_TAG: number},

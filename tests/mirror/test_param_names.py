@@ -27,3 +27,7 @@ def test_trials_of_each_branch_have_names_that_the_leaderboard_shows() -> None:
     one, other = names_in_run(kind="a", **{"x[a]": 1}), names_in_run(kind="b", **{"x(a)": 2})
     assert {f"params.`{name}`" for name in one | other} == {name for name in columns if name.startswith("params")}
     assert len(one | other) == len(SPACE)
+
+
+def test_a_parameter_that_the_space_does_not_have_keeps_its_name() -> None:
+    assert names_in_run(kind="a", gone=1) == {"kind", "gone"}
