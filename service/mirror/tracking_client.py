@@ -191,13 +191,17 @@ class TrackingClient:
         Raises MlflowRunGone, too.
         """
         try:
-            with self._translated_errors():
-                run = repeated(self._client.get_run, run_id)
+            self._run(run_id)
         except MlflowRefused as refusal:
             self._check_not_deleted(run_id, refusal)
             raise
+
+    def _run(self, run_id: str) -> Run:
+        with self._translated_errors():
+            run = repeated(self._client.get_run, run_id)
         if run.info.run_id != run_id:
             raise self._foreign_answer()
+        return run
 
     def put_files(self, run_id: str, directory: Path, folder: str) -> None:
         """Upload all files of the directory as artifacts of the run, replacing those with the same names.
@@ -213,15 +217,12 @@ class TrackingClient:
             raise MlflowRefusedFiles(f"{refusals[0]}{others}")
 
     def _artifact_store(self, run_id: str) -> ArtifactRepository:
-        """Where the run's artifacts go.
-
-        MLflow's client would take an answer without that address for a folder of this host, and remember it.
-        """
+        """MLflow's own client would take an answer without the address for a folder of this host, and remember it."""
+        address = self._run(run_id).info.artifact_uri
+        if not address:
+            raise self._foreign_answer()
         with self._translated_errors():
-            info = repeated(self._client.get_run, run_id).info
-            if info.run_id != run_id or not info.artifact_uri:
-                raise self._foreign_answer()
-            return get_artifact_repository(info.artifact_uri, tracking_uri=self._client.tracking_uri)
+            return get_artifact_repository(address, tracking_uri=self._client.tracking_uri)
 
     def _try_to_put(self, store: ArtifactRepository, file: Path, artifact: PurePosixPath) -> str | None:
         """Return why the file is refused, or None."""

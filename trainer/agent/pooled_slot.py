@@ -22,8 +22,9 @@ class PooledSlot:
     that the slot has not confirmed yet, with the ObjectRef of the call; `assigned_count` counts such calls, and
     `call_lost_at` is when the agent saw that Ray had lost this one. `starting` is an assignment whose lease the slot
     does not extend yet: it may have accepted it while its process still imports libraries. `drain_calls` has the
-    ObjectRefs of the calls that have announced drained nodes. `failed_disk_number` is the highest of the
-    failed disks that its statuses have named; `withheld_version` is that of the `WithheldNodes` that the slot was told.
+    ObjectRefs of the calls that have announced drained nodes. `failed_disk_number` is the highest
+    `number` of the failed disks in its statuses. `withheld_version` is the `version` of the agent's `WithheldNodes`
+    when the slot was last told which nodes are withheld.
     """
 
     name: str
