@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
+from tests.trainer.agent.conftest import ASSIGNMENT
 from trainer.agent import cluster, slot_pool
 from trainer.agent.pooled_slot import PooledSlot
 from trainer.agent.slot_key import slot_key
 from trainer.agent.slot_pool import SlotPool
 from trainer.client.addresses import ServiceAddresses
-from trainer.slot.nodes.withheld_nodes import WITHHELD_SECONDS
 from trainer.slot.slot_status import SlotStatus
-from trainer.wire import Node
 
-ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 SINCE = 10.0
 NOTHING_YET: Any = SimpleNamespace(of=lambda _group: None, release=lambda *_: None)
 """No placement group has been created."""
@@ -49,17 +47,6 @@ class PlayedSlot:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer.to_json()
-
-
-@pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Ray as the pool sees it: every call of a PlayedSlot is answered. Returns the actors that are killed."""
-    found: list[Any] = []
-    monkeypatch.setattr("ray.wait", lambda calls, **_: (calls, []))
-    monkeypatch.setattr("ray.get", lambda call: call())
-    monkeypatch.setattr("ray.kill", found.append)
-    monkeypatch.setattr(slot_pool, "draining_nodes", dict)
-    return found
 
 
 @pytest.mark.usefixtures("killed")
@@ -157,14 +144,6 @@ class LostRun(PlayedSlot):
         raise UNAVAILABLE
 
 
-@pytest.fixture
-def to_be_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """An assignment for an idle slot whose workers still live."""
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
-    lease = {"token": "a", "seconds": 3000}
-    return {**ASSIGNMENT, "trial": "t-1", "attempt": 1, "experiment": "x", "lease": lease}
-
-
 @pytest.mark.usefixtures("killed")
 def test_an_assignment_that_its_slot_never_got_is_lost(to_be_run: dict[str, Any]) -> None:
     pool, actor = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), LostRun()
@@ -215,97 +194,6 @@ def test_a_drain_that_does_not_reach_the_slot_is_announced_again(monkeypatch: py
     for _ in range(4):
         pool.refresh()
     assert announced == [["a"], ["a"]]
-
-
-class TwoNodes:
-    """A cluster whose node `full` has a full disk. Its `now` is the pool's clock."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        each = {"full": {"CPU": 8.0}, "other": {"CPU": 8.0}}
-        patch.setattr(slot_pool, "total_resources", lambda: each)
-        patch.setattr(slot_pool, "free_resources", lambda: {node: dict(has) for node, has in each.items()})
-        patch.setattr(slot_pool, "node_labels", dict)
-        patch.setattr(slot_pool, "node_address", lambda node: f"address-of-{node}")
-        patch.setattr(slot_pool, "PlacementGroups", lambda: NOTHING_YET)
-        self.pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"), clock=lambda: self.now)
-
-    def add(self, name: str, status: SlotStatus) -> "WithholdingSlot":
-        actor = WithholdingSlot(status)
-        self.pool.slots[name] = pooled(name, actor=actor, runs=None)
-        return actor
-
-    def offered(self) -> list[tuple[Any, str | None]]:
-        return [(Node.model_validate(one).free, one.get("withheld")) for one in self.pool.offer()]
-
-
-class WithholdingSlot(PlayedSlot):
-    def __init__(self, status: SlotStatus) -> None:
-        super().__init__(status)
-        self.told: list[Any] = []
-        self.withhold = SimpleNamespace(remote=lambda nodes: self.told.append(("withhold", nodes)))
-        self.run = SimpleNamespace(remote=lambda *_: self.told.append("run"))
-
-
-FULL_DISK = {
-    "node": "full",
-    "number": 1,
-    "reason": "the package cannot be unpacked",
-    "seconds": WITHHELD_SECONDS,
-}
-FREE: Any = ({"CPU": 8.0}, None)
-
-
-@pytest.mark.usefixtures("killed")
-def test_a_node_whose_disk_is_full_is_not_offered_for_some_minutes(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster = TwoNodes(monkeypatch)
-    cluster.add("found it", replace(IDLE, failed_disks=[FULL_DISK]))
-    other = cluster.add("other", IDLE)
-    assert cluster.offered() == [FREE, FREE]
-    for _ in range(2):
-        cluster.pool.refresh()
-        withheld: Any = ({}, "node address-of-full: the package cannot be unpacked")
-        assert cluster.offered() == [withheld, FREE]
-    assert other.told == [("withhold", {"full": WITHHELD_SECONDS})], "Ray places its next workers elsewhere"
-    said = "node address-of-full gets no new trial for 300 s: the package cannot be unpacked"
-    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [said]
-    cluster.now += WITHHELD_SECONDS - 1
-    cluster.pool.refresh()
-    assert cluster.offered() == [withheld, FREE]
-    cluster.now += 1
-    cluster.pool.refresh()
-    assert cluster.offered() == [FREE, FREE], "the same failure does not count again"
-    cluster.pool.slots["other"].actor.answer = replace(IDLE, failed_disks=[FULL_DISK])
-    cluster.pool.refresh()
-    assert cluster.offered() == [withheld, FREE]
-
-
-@pytest.mark.usefixtures("killed")
-def test_an_adopted_slot_says_for_how_long_a_node_is_still_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = TwoNodes(monkeypatch)
-    cluster.add("adopted", replace(IDLE, failed_disks=[FULL_DISK | {"number": 7, "seconds": 20.0}]))
-    cluster.pool.refresh()
-    assert cluster.offered()[0][0] == {}
-    cluster.now += 20
-    cluster.pool.slots["adopted"].actor.answer = IDLE
-    cluster.pool.refresh()
-    assert cluster.offered() == [FREE, FREE]
-
-
-@pytest.mark.usefixtures("killed")
-def test_a_slot_knows_which_nodes_are_withheld_before_its_assignment(
-    monkeypatch: pytest.MonkeyPatch, to_be_run: dict[str, Any]
-) -> None:
-    cluster = TwoNodes(monkeypatch)
-    cluster.add("found it", replace(STARTING, failed_disks=[FULL_DISK]))
-    cluster.pool.refresh()
-    new = cluster.add("new", IDLE)
-    cluster.pool.slots["new"].idle_seconds = 0.0
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
-    cluster.pool.run(to_be_run, {})
-    assert new.told == [("withhold", {"full": WITHHELD_SECONDS}), "run"]
 
 
 @pytest.mark.usefixtures("killed")
@@ -379,27 +267,6 @@ def test_idle_slots_make_room_for_one_whose_workers_have_ended(
     pool.run(assignment, {})
     assert closed == ([] if is_reserved else ["other"])
     assert same.assigned == (None, assignment)
-
-
-@pytest.mark.usefixtures("killed")
-def test_idle_slots_make_room_for_one_whose_workers_are_on_a_withheld_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It leaves that node, and needs what the idle slot holds on the other one."""
-    cluster, closed = TwoNodes(monkeypatch), list[str]()
-    pool, each = cluster.pool, {"CPU": 8.0}
-    pool._withheld.add("full")
-    groups = {"pg-1": [("full", each)], "pg-2": [("other", each)]}
-    reserving: Any = SimpleNamespace(of=groups.get)
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: reserving)
-    monkeypatch.setattr(slot_pool, "free_resources", lambda: {} if not closed else {"other": dict(each)})
-    monkeypatch.setattr(pool, "close", lambda slots: closed.extend(pool.slots.pop(slot.name).name for slot in slots))
-    trainer = {"entrypoint": "train:train_fn", "scaling": {"num_workers": 8}}
-    assignment = {"trial": "t-1", "attempt": 1, "experiment_id": "x-1", "trainer": trainer}
-    idle: dict[str, Any] = {"actor": WithholdingSlot(IDLE), "runs": None, "idle_seconds": 1.0}
-    same = {"key": slot_key(assignment), "scaling": trainer["scaling"], "placement_group": "pg-1"}
-    pool.slots = {"other": pooled("other", placement_group="pg-2", **idle), "same": pooled("same", **{**idle, **same})}
-    pool.run(assignment, {})
-    assert closed == ["other"]
-    assert pool._unclaimed(reserving) == {"other": {"CPU": 0.0}}
 
 
 def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_those_of_its_workers(
