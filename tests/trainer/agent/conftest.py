@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.agent.played_slot import ASSIGNMENT
 from trainer.agent import slot_pool
-
-ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}
 
 
 @pytest.fixture

@@ -7,46 +7,14 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorUnavailableError
 
-from tests.trainer.agent.conftest import ASSIGNMENT
+from tests.trainer.agent.played_slot import ASSIGNMENT, IDLE, NOTHING_YET, SINCE, STARTING, PlayedSlot, pooled
 from trainer.agent import cluster, slot_pool
 from trainer.agent.pooled_slot import PooledSlot
 from trainer.agent.slot_key import slot_key
 from trainer.agent.slot_pool import SlotPool
 from trainer.client.addresses import ServiceAddresses
-from trainer.slot.slot_status import SlotStatus
 
-SINCE = 10.0
-NOTHING_YET: Any = SimpleNamespace(of=lambda _group: None, release=lambda *_: None)
-"""No placement group has been created."""
-STARTING = SlotStatus(
-    name="slot",
-    pid=1,
-    key="key",
-    scaling=None,
-    trial="t-1",
-    attempt=1,
-    idle_seconds=None,
-    placement_group=None,
-    given_count=1,
-    closing=False,
-    starting=True,
-)
-
-IDLE = replace(STARTING, trial=None, attempt=None, idle_seconds=0.0, starting=False)
 UNAVAILABLE = ActorUnavailableError("The actor is temporarily unavailable", None)
-
-
-class PlayedSlot:
-    """A slot's actor that answers with `status`, or with an error in its place. Its ObjectRefs are functions."""
-
-    def __init__(self, status: SlotStatus | Exception) -> None:
-        self.answer = status
-        self.status = SimpleNamespace(remote=lambda: self._answered)
-
-    def _answered(self) -> dict[str, Any]:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer.to_json()
 
 
 @pytest.mark.usefixtures("killed")
@@ -67,11 +35,6 @@ def test_the_agent_extends_a_lease_until_the_slot_has_begun_the_attempt() -> Non
     actor.answer = replace(STARTING, starting=False)
     pool.refresh()
     assert pool.leases_to_extend() == [], "the slot extends its lease itself"
-
-
-def pooled(name: str = "slot", **fields: Any) -> PooledSlot:
-    own = {"actor": None, "key": slot_key(ASSIGNMENT), "runs": ("t-1", 1), "added_at": SINCE, "status_at": SINCE}
-    return PooledSlot(name, **{**own, **fields})
 
 
 def test_an_idle_slot_that_still_removes_checkpoints_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:

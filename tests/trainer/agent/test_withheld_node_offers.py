@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.agent.test_slot_pool import (
+from tests.trainer.agent.played_slot import (
     IDLE,
     NOTHING_YET,
     STARTING,
