@@ -35,7 +35,7 @@ from service.store.tables import ExperimentRow, MirrorRow, TrialRow
 from trainer.process_log.context import log_context
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
-    from service.mirror.tracking_client import EnsuredRun
+    from service.mirror.run_lookup import EnsuredRun
 
 log = logging.getLogger(__name__)
 

@@ -58,3 +58,8 @@ class RunUpdate:
         """Return the first update of a run, with its parameters. A run that was just created is RUNNING already."""
         is_redundant = is_new and self.status == "RUNNING"
         return replace(self, params=params, tags={**tags, **self.tags}, status=None if is_redundant else self.status)
+
+
+def milliseconds(moment: datetime) -> int:
+    """A time as MLflow stores it."""
+    return round(moment.timestamp() * 1000)

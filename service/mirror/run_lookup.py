@@ -1,0 +1,161 @@
+"""MLflow's experiments and runs, found by their tags, and created if there is none."""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from mlflow.entities import LifecycleStage, Run, ViewType
+
+from service.mirror.found_runs import (
+    fitting,
+    is_own,
+    is_to_be_ended,
+    is_untouched,
+    new_parent,
+    run_key,
+    written_to_first,
+)
+from service.mirror.mlflow_errors import MlflowRefused
+from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
+from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
+from service.mirror.projection import RunKey
+from service.mirror.repeated_calls import find_or_create, repeated
+from service.mirror.run_update import milliseconds
+from service.mirror.tracking_calls import TrackingCalls
+from service.store.tables import ExperimentRow
+
+log = logging.getLogger(__name__)
+
+
+class EnsuredRun(NamedTuple):
+    """`is_new`: this call created it. `missing_params`: those to be written. MLflow refuses to change the others.
+
+    `changed_tags`: those that a run which was found is to get, as below a new parent run. `unknown_run_ids`: other
+    runs of the trial, which contradict it and are to be ended. `is_unanswered`: a creation has failed before, which
+    MLflow may still execute.
+    """
+
+    run_id: str
+    is_new: bool
+    missing_params: Mapping[str, str]
+    changed_tags: Mapping[str, str] = MappingProxyType({})
+    unknown_run_ids: Sequence[str] = ()
+    is_unanswered: bool = False
+
+
+class NamedExperiment(NamedTuple):
+    """MLflow's experiment of a name. `is_usable`: it is Paceline's, and not deleted."""
+
+    mlflow_id: str
+    is_usable: bool
+
+
+class RunLookup(TrackingCalls):
+    """Every method is idempotent."""
+
+    def ensure_experiment(self, experiment: ExperimentRow) -> str:
+        """Return the id of MLflow's experiment, creating it if needed.
+
+        When the name belongs to another experiment or to a deleted one, the name gets Paceline's id as a suffix.
+        """
+        tags = experiment_tags(experiment)
+        suffix = f" ({experiment.id})"
+        plain = experiment.name[: EXPERIMENT_NAME_LENGTH - len(suffix)]
+        with self._translated_errors():
+            for name in (plain, plain + suffix):
+                find = partial(self._find_experiment, name, experiment.id)
+                ensured, _ = find_or_create(find, partial(self._create_experiment, name, tags))
+                if ensured.is_usable:
+                    return ensured.mlflow_id
+        raise MlflowRefused(
+            f"the names {plain!r} and {plain + suffix!r} are taken in MLflow. "
+            "A deleted MLflow experiment keeps its name until `mlflow gc` removes it"
+        )
+
+    def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
+        """Return Paceline's run with `new`'s key, creating it if needed. `write` adds its parameters.
+
+        Of several runs, which MLflow has if it created one after the client had stopped waiting, the unused ones are
+        deleted.
+        """
+        with self._translated_errors():
+            unknown: list[str] = []
+            find = partial(self._find_run, mlflow_experiment_id, new, unknown)
+            ensured, has_failed = find_or_create(find, partial(self._create_run, mlflow_experiment_id, new, started_at))
+        return ensured._replace(unknown_run_ids=unknown, is_unanswered=has_failed)
+
+    def delete_duplicates(
+        self, mlflow_experiment_id: str, new: NewRun, run_id: str, surplus: Collection[str] = ()
+    ) -> None:
+        """Delete Paceline's runs with `new`'s key that are unused or `surplus`, unless the run to keep is deleted."""
+        with self._translated_errors():
+            found = self._own_runs(mlflow_experiment_id, new)
+            if any(run.info.run_id == run_id for run in found):
+                self._delete_unused(found, new, run_id, surplus)
+
+    def unfinished_runs(self, mlflow_experiment_id: str) -> dict[str, RunKey]:
+        """Return the trials' runs that Paceline has created and that have not ended, below whatever parent run.
+
+        The MLflow experiment is of one experiment of Paceline, whose id it has as a tag.
+        """
+        found: dict[str, RunKey] = {}
+        for status in ("RUNNING", "SCHEDULED"):
+            wanted = f"attributes.status = '{status}' and tags.`{TRIAL_TAG}` LIKE '%'"
+            with self._translated_errors():
+                for run in self._all_runs(mlflow_experiment_id, wanted):
+                    key = run_key(run)
+                    if key is not None:
+                        found[str(run.info.run_id)] = key
+        return found
+
+    def _own_runs(self, mlflow_experiment_id: str, new: NewRun, *, with_deleted: bool = False) -> list[Run]:
+        """Search by the key's tags that the run has; MLflow cannot search for runs without a tag."""
+        wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
+        view = ViewType.ALL if with_deleted else ViewType.ACTIVE_ONLY
+        return [run for run in self._all_runs(mlflow_experiment_id, wanted, view) if is_own(run, new)]
+
+    def _all_runs(self, mlflow_experiment_id: str, wanted: str, view: int = ViewType.ACTIVE_ONLY) -> Iterator[Run]:
+        token = None
+        while True:
+            page = repeated(self._client.search_runs, [mlflow_experiment_id], wanted, view, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _delete_unused(self, runs: Sequence[Run], new: NewRun, kept_run_id: str, surplus: Collection[str] = ()) -> None:
+        for run in runs:
+            is_unused = run.info.run_id in surplus or is_untouched(run, new)
+            if run.info.run_id != kept_run_id and is_unused:
+                log.info("deleting run %s of MLflow, which was created besides %s", run.info.run_id, kept_run_id)
+                repeated(self._client.delete_run, run.info.run_id)
+
+    def _find_experiment(self, name: str, experiment_id: str) -> NamedExperiment | None:
+        found = repeated(self._client.get_experiment_by_name, name)
+        if found is None:
+            return None
+        is_own = found.tags.get(EXPERIMENT_TAG) == experiment_id
+        return NamedExperiment(self._id(found.experiment_id), is_own and found.lifecycle_stage == LifecycleStage.ACTIVE)
+
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> NamedExperiment:
+        return NamedExperiment(self._id(self._client.create_experiment(name, tags=tags)), is_usable=True)
+
+    def _find_run(self, mlflow_experiment_id: str, new: NewRun, unknown: list[str]) -> EnsuredRun | None:
+        """Add the ids of runs that are to be ended to `unknown`."""
+        own = self._own_runs(mlflow_experiment_id, new, with_deleted=TRIAL_TAG in new.key)
+        unknown[:] = [str(run.info.run_id) for run in own if is_to_be_ended(run, new)]
+        found = fitting(own, new)
+        if not found:
+            return None
+        kept = min(found, key=written_to_first)
+        self._delete_unused(found, new, kept.info.run_id)
+        missing = {name: value for name, value in new.params.items() if name not in kept.data.params}
+        return EnsuredRun(str(kept.info.run_id), False, missing, new_parent(kept, new))
+
+    def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
+        began = milliseconds(started_at)
+        made = self._client.create_run(mlflow_experiment_id, began, tags=new.created_tags, run_name=new.name)
+        return EnsuredRun(self._id(made.info.run_id), True, new.params)
