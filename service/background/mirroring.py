@@ -13,6 +13,7 @@ from service.mirror.adaptive_size import AdaptiveSizes
 from service.mirror.backoff import Backoff
 from service.mirror.batches import MAX_EVENTS, Batch, load_batch
 from service.mirror.connection import TrackingConnection
+from service.mirror.duplicate_runs import DuplicateRuns
 from service.mirror.known_results import KnownResults
 from service.mirror.mlflow_errors import (
     MlflowPaused,
@@ -80,11 +81,12 @@ class Mirroring:
         self._connection = TrackingConnection(tracking_uri, pause or RequestedPause(clock))
         self._unanswered = UnansweredCreations(clock)
         self._unsettled = UnsettledBatches(database)
+        self._duplicates = DuplicateRuns(database, clock)
         self._rewound: set[str] = set()
         self._lock = AdvisoryLock(None, held=False)
         self._known = KnownResults()
         self._failures: dict[str, str] = {}
-        self._has_forgotten = False
+        self._has_begun = False
 
     def run_once(self) -> int:
         """Mirror one batch of each experiment with new events; return the number of events.
@@ -100,6 +102,7 @@ class Mirroring:
             has_mirrored = self._lock.held
         with suppress(MlflowUnavailable):  # everything is mirrored, and the next pass looks again
             self._delete_late_runs()
+            self._delete_duplicates()
         if has_mirrored and self._failures:
             raise MirrorFailed(_described(self._failures))
         return count
@@ -112,7 +115,7 @@ class Mirroring:
             raise MirrorPaused(str(error)) from error
 
     def _mirror_all(self) -> int:
-        self._forget_old()
+        self._begin()
         with self._database.read() as session:
             behind = mirrors.experiments_behind(session)
         self._failures = {key: failure for key, failure in self._failures.items() if key in behind}
@@ -144,12 +147,12 @@ class Mirroring:
             log.info("experiment %s is not mirrored: %s", experiment_id, error)
         self.is_behind = True
 
-    def _forget_old(self) -> None:
-        """Once after the start: errors of pictures that are not drawn, and what earlier versions have stored wrongly.
+    def _begin(self) -> None:
+        """Once after the start, forget errors of pictures that are not drawn, and what earlier versions stored wrongly.
 
         The latter is mirrored again.
         """
-        if self._has_forgotten:
+        if self._has_begun:
             return
         with self._database.write() as session:
             found = mirrors.without_ids(session)
@@ -158,7 +161,8 @@ class Mirroring:
                 charts.clear_errors(session)
         if found:
             log.warning("MLflow lacks events of %s: mirroring them again", counted(len(found), "experiment"))
-        self._has_forgotten = True
+        self._duplicates.service_began()
+        self._has_begun = True
 
     def _try(self, experiment_id: str) -> int:
         with log_context.bound(experiment=experiment_id):
@@ -208,6 +212,7 @@ class Mirroring:
         self._known.keep(experiment_id, batch.cursor, projection.best)
         if batch.is_last and batch.given.experiment.ended_at is not None:
             self._known.forget(experiment_id)
+            self._duplicates.experiment_ended(experiment_id)
         return len(batch.events)
 
     def _write(self, batch: Batch, projection: Projection) -> dict[tuple[str, int], str]:
@@ -323,6 +328,10 @@ class Mirroring:
                 self._unanswered.postpone(creation)
                 raise
             self._unanswered.looked(creation)
+
+    def _delete_duplicates(self) -> None:
+        with suppress(MlflowRefused):
+            self._duplicates.delete_next(self._connection)
 
     def _note_stored_runs(self) -> None:
         """Note which runs are stored, by this service or by another one."""

@@ -22,9 +22,10 @@ from service.mirror.mlflow_errors import MlflowRefused
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.repeated_calls import find_or_create, repeated
+from service.mirror.repeated_calls import ForeignAnswer, find_or_create, repeated
+from service.mirror.requested_pause import RequestedPause
 from service.mirror.run_update import milliseconds
-from service.mirror.tracking_calls import TrackingCalls
+from service.mirror.tracking_calls import ADVICE, TrackingCalls
 from service.store.tables import ExperimentRow
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,22 @@ class NamedExperiment(NamedTuple):
     is_usable: bool
 
 
+class _CreatedRun(NamedTuple):
+    mlflow_experiment_id: str
+    run_id: str
+
+
 class RunLookup(TrackingCalls):
-    """Every method is idempotent."""
+    """Every method is idempotent.
+
+    A search without a result is not believed alone: another program, such as a proxy, may answer it with `{}`, as
+    MLflow does. MLflow must find each run that it has created.
+    """
+
+    def __init__(self, uri: str, pause: RequestedPause | None = None) -> None:
+        super().__init__(uri, pause)
+        self._not_found: _CreatedRun | None = None
+        """A run that MLflow has created and that a search has not found. None is created before one finds it."""
 
     def ensure_experiment(self, experiment: ExperimentRow) -> str:
         """Return the id of MLflow's experiment, creating it if needed.
@@ -85,7 +100,9 @@ class RunLookup(TrackingCalls):
             unknown: list[str] = []
             find = partial(self._find_run, mlflow_experiment_id, new, unknown)
             ensured, has_failed = find_or_create(find, partial(self._create_run, mlflow_experiment_id, new, started_at))
-        return ensured._replace(unknown_run_ids=unknown, is_unanswered=has_failed)
+            if ensured.is_new:
+                ensured = self._kept(mlflow_experiment_id, new, ensured, unknown)
+        return ensured._replace(unknown_run_ids=unknown, is_unanswered=has_failed or ensured.is_unanswered)
 
     def delete_duplicates(
         self, mlflow_experiment_id: str, new: NewRun, run_id: str, surplus: Collection[str] = ()
@@ -112,10 +129,14 @@ class RunLookup(TrackingCalls):
         return found
 
     def _own_runs(self, mlflow_experiment_id: str, new: NewRun, *, with_deleted: bool = False) -> list[Run]:
+        return [run for run in self._runs_of(mlflow_experiment_id, new, with_deleted=with_deleted) if is_own(run, new)]
+
+    def _runs_of(self, mlflow_experiment_id: str, new: NewRun, *, with_deleted: bool) -> list[Run]:
         """Search by the key's tags that the run has; MLflow cannot search for runs without a tag."""
         wanted = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in new.key.items() if value is not None)
-        view = ViewType.ALL if with_deleted else ViewType.ACTIVE_ONLY
-        return [run for run in self._all_runs(mlflow_experiment_id, wanted, view) if is_own(run, new)]
+        return list(
+            self._all_runs(mlflow_experiment_id, wanted, ViewType.ALL if with_deleted else ViewType.ACTIVE_ONLY)
+        )
 
     def _all_runs(self, mlflow_experiment_id: str, wanted: str, view: int = ViewType.ACTIVE_ONLY) -> Iterator[Run]:
         token = None
@@ -145,7 +166,9 @@ class RunLookup(TrackingCalls):
 
     def _find_run(self, mlflow_experiment_id: str, new: NewRun, unknown: list[str]) -> EnsuredRun | None:
         """Add the ids of runs that are to be ended to `unknown`."""
-        own = self._own_runs(mlflow_experiment_id, new, with_deleted=TRIAL_TAG in new.key)
+        return self._chosen(self._own_runs(mlflow_experiment_id, new, with_deleted=TRIAL_TAG in new.key), new, unknown)
+
+    def _chosen(self, own: Sequence[Run], new: NewRun, unknown: list[str]) -> EnsuredRun | None:
         unknown[:] = [str(run.info.run_id) for run in own if is_to_be_ended(run, new)]
         found = fitting(own, new)
         if not found:
@@ -156,6 +179,37 @@ class RunLookup(TrackingCalls):
         return EnsuredRun(str(kept.info.run_id), False, missing, new_parent(kept, new))
 
     def _create_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
+        self._check_search()
         began = milliseconds(started_at)
         made = self._client.create_run(mlflow_experiment_id, began, tags=new.created_tags, run_name=new.name)
         return EnsuredRun(self._id(made.info.run_id), True, new.params)
+
+    def _check_search(self) -> None:
+        """Raise ForeignAnswer if a search does not find the run that the one before has not found."""
+        if self._not_found is None:
+            return
+        experiment_id, run_id = self._not_found
+        if not self._client.search_runs([experiment_id], f"attributes.run_id = '{run_id}'", ViewType.ALL):
+            raise _not_found(run_id)
+        self._not_found = None
+
+    def _kept(self, mlflow_experiment_id: str, new: NewRun, created: EnsuredRun, unknown: list[str]) -> EnsuredRun:
+        """Return the created run, or an earlier one that is used, which the search before has not found."""
+        self._not_found = _CreatedRun(mlflow_experiment_id, created.run_id)
+        found = repeated(self._runs_with, created.run_id, mlflow_experiment_id, new)
+        self._not_found = None
+        earlier = [run for run in found if run.info.run_id != created.run_id and is_own(run, new)]
+        used = self._chosen([run for run in earlier if not is_untouched(run, new)], new, unknown)
+        if used is not None:
+            repeated(self._client.delete_run, created.run_id)
+        return (used or created)._replace(is_unanswered=bool(earlier))
+
+    def _runs_with(self, run_id: str, mlflow_experiment_id: str, new: NewRun) -> list[Run]:
+        found = self._runs_of(mlflow_experiment_id, new, with_deleted=TRIAL_TAG in new.key)
+        if all(run.info.run_id != run_id for run in found):
+            raise _not_found(run_id)
+        return found
+
+
+def _not_found(run_id: str) -> ForeignAnswer:
+    return ForeignAnswer(f"a search does not find the run {run_id}, which MLflow has created; {ADVICE}")

@@ -58,6 +58,13 @@ def experiments_behind(session: Session) -> list[str]:
     return list(session.scalars(behind))
 
 
+def behind_or_recent(session: Session, recent: timedelta) -> set[str]:
+    """The experiments with events to mirror, and those that were mirrored recently."""
+    since = database_now(session) - recent
+    mirrored = session.scalars(select(MirrorRow.experiment_id).where(MirrorRow.updated_at >= since))
+    return {*experiments_behind(session), *mirrored}
+
+
 def is_catching_up(session: Session, experiment: ExperimentRow, since: datetime) -> bool:
     """Whether MLflow lacks events of the experiment, and no error has kept them from it since then."""
     mirror = session.get(MirrorRow, experiment.id)

@@ -56,7 +56,7 @@ def body(request: pytest.FixtureRequest) -> bytes:
     return bytes(request.param)
 
 
-@pytest.mark.parametrize("lets_pass", range(8))
+@pytest.mark.parametrize("lets_pass", range(10))
 def test_a_new_experiment_is_mirrored_after_another_program_has_answered(
     mirror: Any, begin_experiment: Callable[..., Any], proxy: Proxy, body: bytes, lets_pass: int
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_new_experiment_is_mirrored_after_another_program_has_answered(
     assert mirror.curve(runs["trial 00"], "val_accuracy") == [(1, 0.5)]
 
 
-@pytest.mark.parametrize("lets_pass", range(6))
+@pytest.mark.parametrize("lets_pass", range(7))
 def test_a_trial_of_which_another_program_has_taken_writes_is_mirrored_whole(
     mirror: Any, begin_experiment: Callable[..., Any], proxy: Proxy, body: bytes, lets_pass: int, database: Database
 ) -> None:
