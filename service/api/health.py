@@ -113,5 +113,7 @@ def _database(context: Context) -> str:
             return "has an older schema; run `paceline db upgrade`"
         case SchemaState.TOO_NEW:
             return "has the schema of a later version; start that version"
+        case SchemaState.FOREIGN:
+            return "has the tables of another program"
         case _:
             return "ok"

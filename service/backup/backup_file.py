@@ -29,7 +29,7 @@ from service.operations.attempts.log_file import STATE_SUFFIX
 from service.operations.packages.storage import PART_SUFFIX
 from service.settings import LEASE_KEY_FILE, PROBE_PREFIX, Settings, without_password
 from service.store.sql.database import Database
-from service.store.sql.schema_upgrade import SchemaState, newest_revision, revision_of, state_of
+from service.store.sql.schema_upgrade import ForeignSchema, SchemaState, newest_revision, revision_of, state_of
 
 FORMAT = 1
 MANIFEST, DATABASE, FILES = "manifest.json", "database", "files"
@@ -56,6 +56,8 @@ class Manifest:
         """Raises BackupFailed for a database without a schema, or with one that this version does not work with."""
         with database.engine.connect() as connection:
             revision, state = revision_of(connection), state_of(connection)
+            if state is SchemaState.FOREIGN:
+                raise BackupFailed(str(ForeignSchema(connection)))
         if state is SchemaState.TOO_NEW:
             raise BackupFailed(
                 f"the database has the schema of a later version (revision {revision}), and this one has "

@@ -12,6 +12,7 @@ from service.cli.database_lock import DatabaseInUse, database_lock
 from service.settings import BadSettings, DatabaseAway, Settings, without_password
 from service.store.sql.database import Database, is_busy, is_cancelled, is_full, is_locked, is_outage
 from service.store.sql.schema_upgrade import (
+    ForeignSchema,
     SchemaState,
     SchemaTooNew,
     WouldLoseData,
@@ -77,6 +78,8 @@ def _check_schema(database: Database, accepted: Container[SchemaState]) -> None:
     try:
         with database.engine.connect() as connection:
             state, present = state_of(connection), revision_of(connection)
+            if state is SchemaState.FOREIGN:
+                raise BadSettings(str(ForeignSchema(connection)))
     except DBAPIError as error:
         _check_reached(database, error)
         raise
@@ -90,7 +93,7 @@ def _check_schema(database: Database, accepted: Container[SchemaState]) -> None:
 def _upgrade(database: Database) -> None:
     try:
         upgrade(database)
-    except SchemaTooNew as error:
+    except (ForeignSchema, SchemaTooNew) as error:
         raise BadSettings(str(error)) from error
     except DBAPIError as error:
         _check_reached(database, error)
@@ -171,5 +174,5 @@ def downgraded(revision: str, *, lose_data: bool) -> str:
             raise
         except WouldLoseData as error:
             raise BadSettings(f"{error}. Nothing was changed; to downgrade all the same: --lose-data") from error
-        except ValueError as error:
+        except (ForeignSchema, ValueError) as error:
             raise BadSettings(str(error)) from error

@@ -71,11 +71,17 @@ def _database(settings: Settings) -> Check:
         return failed("database", found, "see PACELINE_DATABASE_URL and the server's log")
     finally:
         database.close()
+    return _schema(url, state)
+
+
+def _schema(url: str, state: SchemaState) -> Check:
     match state:
         case SchemaState.OLDER:
             return failed("database", f"{url} has an older schema", "run `paceline db upgrade`")
         case SchemaState.TOO_NEW:
             return failed("database", f"{url} has the schema of a later version", "run that version")
+        case SchemaState.FOREIGN:
+            return failed("database", f"{url} belongs to another program", "see PACELINE_DATABASE_URL")
         case SchemaState.NEWER:
             return ok("database", f"{url} answers; a later version has upgraded its schema, which works with this one")
         case SchemaState.CURRENT:

@@ -12,11 +12,17 @@ from sqlalchemy import Connection, inspect, text
 import migrations
 from search.numbers_in_messages import counted
 from service.store.sql.database import Database, lift_statement_timeout
+from service.store.tables import Base
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE = "alembic_version"
+_COMPATIBILITY_TABLE = "schema_compatibility"
+"""Each later version has it."""
+_OWN_TABLE = "attempts"
+"""Each version has it, and hardly another program that numbers its revisions in the same way."""
+NAMED_TABLES = 5
 _SCRIPTS = Path(migrations.__file__).parent
 _UPGRADE_LOCK = 7_205_759_403  # any number, the same for every service process
 
@@ -29,14 +35,28 @@ class SchemaState(Enum):
     NEWER = auto()
     """of a later version, and known to work with this one"""
     TOO_NEW = auto()
+    FOREIGN = auto()
+    """of another program"""
 
 
 class SchemaTooNew(Exception):
     """A service of this version does not know the schema, and could damage what is stored."""
 
 
+class ForeignSchema(Exception):
+    """The database is another program's, whose tables an upgrade could damage."""
+
+    def __init__(self, connection: Connection) -> None:
+        tables = sorted(inspect(connection).get_table_names())
+        named = ", ".join(tables[:NAMED_TABLES]) + (", …" if len(tables) > NAMED_TABLES else "")
+        super().__init__(
+            f"the database belongs to another program: it has the tables {named}. Nothing was changed; name an empty "
+            "one or one of Paceline's with PACELINE_DATABASE_URL or PACELINE_DATA_DIR"
+        )
+
+
 def upgrade(database: Database) -> None:
-    """Upgrade an older schema. Raises SchemaTooNew for one that this version does not work with.
+    """Upgrade an older schema. Raises SchemaTooNew for one that this version does not work with, and ForeignSchema.
 
     Several processes may call this concurrently: one upgrades and the others wait. Alembic is imported only if there is
     something to do: a service that was killed must be back soon.
@@ -111,7 +131,10 @@ Columns that only explain are not among them, such as where params came from, an
 
 
 def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> str:
-    """Return the revision of the schema afterwards. Raises WouldLoseData, and ValueError for a wrong revision."""
+    """Return the revision of the schema afterwards.
+
+    Raises WouldLoseData, ForeignSchema, and ValueError for a wrong revision.
+    """
     from alembic import command  # noqa: PLC0415
 
     with _locked_schema(database) as connection:
@@ -126,8 +149,10 @@ def downgrade(database: Database, revision: str, *, lose_data: bool = False) -> 
 
 
 def _revision_above(connection: Connection, revision: str) -> str:
-    """The revision from which a downgrade to this one begins. Raises ValueError if there is no such way."""
+    """The revision from which a downgrade to this one begins. Raises ValueError if there is none, and ForeignSchema."""
     present = revision_of(connection)
+    if _is_foreign(connection, present):
+        raise ForeignSchema(connection)
     if present and present not in _revisions():
         raise ValueError(
             f"the database has the schema of a later version (revision {present}), and this one, with revision "
@@ -176,6 +201,8 @@ def _unchecked_keys(database: Database) -> Iterator[Connection]:
 
 def state_of(connection: Connection) -> SchemaState:
     present, own = revision_of(connection), newest_revision()
+    if _is_foreign(connection, present):
+        return SchemaState.FOREIGN
     if present == own:
         return SchemaState.CURRENT
     if present is None or present < own:
@@ -183,9 +210,26 @@ def state_of(connection: Connection) -> SchemaState:
     return SchemaState.NEWER if _oldest_revision(connection) <= own else SchemaState.TOO_NEW
 
 
+def _is_foreign(connection: Connection, present: str | None) -> bool:
+    """Without a revision, SQLite's file must be empty. A schema of PostgreSQL may have tables of other names.
+
+    Litestream, which copies SQLite's file, has tables whose names begin with `_`.
+    """
+    if present in _revisions():
+        return not inspect(connection).has_table(_OWN_TABLE)
+    tables = set(inspect(connection).get_table_names())
+    if present is not None:
+        return _COMPATIBILITY_TABLE not in tables
+    is_sqlite = connection.dialect.name == "sqlite"
+    others = {name for name in tables if not name.startswith("_")} - {VERSION_TABLE}
+    return bool(others if is_sqlite else others & set(Base.metadata.tables))
+
+
 def _is_older(connection: Connection) -> bool:
-    """Raises SchemaTooNew."""
+    """Raises SchemaTooNew and ForeignSchema."""
     state = state_of(connection)
+    if state is SchemaState.FOREIGN:
+        raise ForeignSchema(connection)
     if state is SchemaState.TOO_NEW:
         own = newest_revision()
         raise SchemaTooNew(
