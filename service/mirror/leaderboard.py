@@ -7,7 +7,7 @@ opens its default page.
 
 import json
 
-from service.mirror import mlflow_limits
+from service.mirror.metric_names import names_of_metrics
 from service.mirror.objectives import best_report_metric, objectives_of
 from service.mirror.param_names import names_of_params
 from service.store.tables import ExperimentRow, MirrorRow
@@ -18,15 +18,15 @@ MAX_PARAMS = 12
 
 def leaderboard(experiment: ExperimentRow) -> str:
     """Return the state of the view, as MLflow's UI stores it."""
-    objectives = objectives_of(experiment)
-    metrics = [f"metrics.`{mlflow_limits.name(objective.metric)}`" for objective in objectives]
+    objectives, metric_names = objectives_of(experiment), names_of_metrics(experiment)
+    metrics = [f"metrics.`{metric_names[objective.metric]}`" for objective in objectives]
     space = list(experiment.spec["space"])
     names = names_of_params(experiment)
     params = [f"params.`{names[name]}`" for name in space[:MAX_PARAMS]]
     feasible = ["tags.`paceline.feasible`"] if experiment.spec.get("constraints") else []
     best = best_report_metric(experiment)
     if best is not None:
-        metrics.insert(0, f"metrics.`{mlflow_limits.name(best)}`")
+        metrics.insert(0, f"metrics.`{metric_names[best]}`")
     view = {
         "orderByKey": metrics[0],
         "orderByAsc": not objectives[0].maximize,

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 from search.reported_numbers import finite_number
@@ -36,17 +37,22 @@ def name(text: str) -> str:
     return "_" if accepted in {"", "."} else accepted
 
 
-def names(originals: Collection[str]) -> dict[str, str]:
-    """Return the name in MLflow of each of the names, no two the same.
+def names(originals: Collection[str], known: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return the name in MLflow of each of the names, no two the same. Those that are `known` have theirs already.
 
     If MLflow would take some for one, those that it rejects get a hash of the original. All others are as `name` says,
-    so that a curve or column that is alone keeps the name that earlier versions have given it.
+    so that a curve or column that is alone keeps the name that earlier versions have given it. None gets a known one.
     """
-    sharers = Counter(name(original) for original in originals)
-    return {
-        original: _with_hash(original) if sharers[name(original)] > 1 and name(original) != original else name(original)
-        for original in originals
-    }
+    new = [original for original in originals if original not in known]
+    sharers = Counter(map(name, new))
+    taken = set(known.values())
+
+    def is_confused(original: str) -> bool:
+        plain = name(original)
+        return plain in taken or (sharers[plain] > 1 and plain != original)
+
+    given = {original: _with_hash(original) if is_confused(original) else name(original) for original in new}
+    return {original: known.get(original) or given[original] for original in originals}
 
 
 def _with_hash(original: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.mirror import descriptions, mlflow_limits
 from service.mirror.leaderboard import VIEW_TAG, leaderboard
+from service.mirror.metric_names import names_of_metrics
 from service.mirror.param_names import names_of_params
 from service.store.tables import ExperimentRow, GenerationRow, TrialRow
 
@@ -50,7 +51,7 @@ def experiment_tags(experiment: ExperimentRow) -> dict[str, str]:
         {
             EXPERIMENT_TAG: experiment.id,
             "mlflow.experimentKind": "custom_model_development",
-            "mlflow.experiment.primaryMetric.name": first["metric"],
+            "mlflow.experiment.primaryMetric.name": names_of_metrics(experiment)[first["metric"]],
             "mlflow.experiment.primaryMetric.greaterIsBetter": first.get("direction") == "maximize",
             VIEW_TAG: leaderboard(experiment),
             "mlflow.note.content": f"{descriptions.objective(experiment)} · Paceline experiment `{experiment.id}`",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from service.domain import cost_summary
 from service.domain.statuses import CONTENDERS
 from service.mirror import descriptions, mlflow_limits
+from service.mirror.metric_names import names_of_metrics
 from service.mirror.new_runs import RUN_NAME_TAG, experiment_run, parent_run_name
 from service.mirror.objectives import BestValue, best_report_metric, objectives_of
 from service.mirror.pareto_front import ParetoFront
@@ -87,14 +88,15 @@ class Projection:
 
 def project(given: ProjectionInput, events: Sequence[EventRow]) -> Projection:
     """Return the writes for consecutive `events`. A trial gets a run when it first runs, or when it ends without."""
-    parent = RunUpdate(started_at=given.experiment.created_at)
+    names = names_of_metrics(given.experiment)
+    parent = RunUpdate(started_at=given.experiment.created_at, metric_names=names)
     runs: dict[RunKey, RunUpdate] = {}
     best = given.best
     for event in events:
         if event.trial_id is None:
             _apply_experiment_event(parent, given.experiment, event)
         elif (key := given.run_key(event)) is not None:
-            update = runs.setdefault(key, RunUpdate(started_at=event.at))
+            update = runs.setdefault(key, RunUpdate(started_at=event.at, metric_names=names))
             apply_trial_event(update, event)
             _add_best_report(update, given.experiment, event)
         if event.kind in TRIAL_ENDS:

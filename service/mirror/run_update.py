@@ -23,7 +23,10 @@ class MetricPoint(NamedTuple):
 
 @dataclass
 class RunUpdate:
-    """The writes for one run. `started_at` and `params` are used only when the run is new to MLflow."""
+    """The writes for one run. `started_at` and `params` are used only when the run is new to MLflow.
+
+    `metric_names` are the names in MLflow of metrics that always have the same one.
+    """
 
     started_at: datetime
     params: Mapping[str, str] = field(default_factory=dict)
@@ -31,6 +34,7 @@ class RunUpdate:
     metrics: list[MetricPoint] = field(default_factory=list)
     status: RunStatus | None = None
     ended_at: datetime | None = None
+    metric_names: Mapping[str, str] = field(default_factory=dict)
 
     def set_tags(self, **values: Any) -> None:
         """Set tags below `paceline.`; None leaves a tag as it is."""
@@ -45,7 +49,7 @@ class RunUpdate:
 
     def add_metrics(self, values: Mapping[str, Any], at: datetime, step: int) -> None:
         """Add the numbers among `values`."""
-        names = mlflow_limits.names(values)
+        names = mlflow_limits.names(values, self.metric_names)
         for metric, value in values.items():
             number = mlflow_limits.number(value)
             if number is not None:
