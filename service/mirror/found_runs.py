@@ -34,7 +34,9 @@ def contradicts(run: Run, new: NewRun) -> bool:
     if TRIAL_TAG not in new.key:
         return False
     tags, params = run.data.tags, run.data.params
-    other_params = any(params.get(name, value) != value for name, value in new.params.items())
+    other_params = any(
+        params.get(name, value) not in {value, *new.earlier_values.get(name, ())} for name, value in new.params.items()
+    )
     return other_params or any(tags.get(tag) != value for tag, value in new.tags.items() if tag != PARENT_TAG)
 
 

@@ -1,8 +1,8 @@
 """New MLflow experiments and runs: their names, and the tags and parameters that they get when created. Pure."""
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from service.mirror import descriptions, mlflow_limits
@@ -25,7 +25,8 @@ MIN_DIGITS = 2
 class NewRun:
     """`key` are the tags by which MLflow is searched. A None means that the run does not have the tag.
 
-    `identity` are the tags that never change: a run without one of them is not Paceline's.
+    `identity` are the tags that never change: a run without one of them is not Paceline's. `earlier_values` are the
+    values that earlier versions may have written for a param: of names that MLflow takes for one, that of any.
     """
 
     name: str
@@ -33,6 +34,7 @@ class NewRun:
     identity: Mapping[str, str]
     tags: dict[str, str]
     params: dict[str, str]
+    earlier_values: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @property
     def fixed_tags(self) -> frozenset[str]:
@@ -110,7 +112,15 @@ def trial_run(
         mlflow_limits.texts(identity),
         mlflow_limits.texts({**identity, **inherited, PARENT_TAG: parent_run_id}),
         mlflow_limits.texts(params, mlflow_limits.PARAM_LENGTH, names),
+        _values_by_plain_name(params),
     )
+
+
+def _values_by_plain_name(params: Mapping[str, Any]) -> dict[str, set[str]]:
+    values: dict[str, set[str]] = {}
+    for name, value in params.items():
+        values.setdefault(mlflow_limits.name(name), set()).add(mlflow_limits.text(value, mlflow_limits.PARAM_LENGTH))
+    return values
 
 
 def _inheritance(generation: GenerationRow) -> dict[str, Any]:
