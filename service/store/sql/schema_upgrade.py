@@ -213,7 +213,8 @@ def state_of(connection: Connection) -> SchemaState:
 def _is_foreign(connection: Connection, present: str | None) -> bool:
     """Without a revision, SQLite's file must be empty. A schema of PostgreSQL may have tables of other names.
 
-    Litestream, which copies SQLite's file, has tables whose names begin with `_`.
+    Litestream, which copies SQLite's file, has tables whose names begin with `_`. If there is a table for the revision
+    now, another service has created the schema since the revision was read.
     """
     if present in _revisions():
         return not inspect(connection).has_table(_OWN_TABLE)
@@ -221,8 +222,8 @@ def _is_foreign(connection: Connection, present: str | None) -> bool:
     if present is not None:
         return _COMPATIBILITY_TABLE not in tables
     is_sqlite = connection.dialect.name == "sqlite"
-    others = {name for name in tables if not name.startswith("_")} - {VERSION_TABLE}
-    return bool(others if is_sqlite else others & set(Base.metadata.tables))
+    suspects = {name for name in tables if is_sqlite and not name.startswith("_")} | tables & set(Base.metadata.tables)
+    return VERSION_TABLE not in tables and bool(suspects)
 
 
 def _is_older(connection: Connection) -> bool:
