@@ -57,7 +57,7 @@ class Manifest:
         with database.engine.connect() as connection:
             revision, state = revision_of(connection), state_of(connection)
             if state is SchemaState.FOREIGN:
-                raise BackupFailed(str(ForeignSchema(connection)))
+                raise BackupFailed(str(ForeignSchema.of(connection)))
         if state is SchemaState.TOO_NEW:
             raise BackupFailed(
                 f"the database has the schema of a later version (revision {revision}), and this one has "

@@ -79,7 +79,7 @@ def _check_schema(database: Database, accepted: Container[SchemaState]) -> None:
         with database.engine.connect() as connection:
             state, present = state_of(connection), revision_of(connection)
             if state is SchemaState.FOREIGN:
-                raise BadSettings(str(ForeignSchema(connection)))
+                raise BadSettings(str(ForeignSchema.of(connection)))
     except DBAPIError as error:
         _check_reached(database, error)
         raise

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Connection, inspect, text
 
@@ -46,10 +46,11 @@ class SchemaTooNew(Exception):
 class ForeignSchema(Exception):
     """The database is another program's, whose tables an upgrade could damage."""
 
-    def __init__(self, connection: Connection) -> None:
+    @classmethod
+    def of(cls, connection: Connection) -> Self:
         tables = sorted(inspect(connection).get_table_names())
         named = ", ".join(tables[:NAMED_TABLES]) + (", …" if len(tables) > NAMED_TABLES else "")
-        super().__init__(
+        return cls(
             f"the database belongs to another program: it has the tables {named}. Nothing was changed; name an empty "
             "one or one of Paceline's with PACELINE_DATABASE_URL or PACELINE_DATA_DIR"
         )
@@ -152,7 +153,7 @@ def _revision_above(connection: Connection, revision: str) -> str:
     """The revision from which a downgrade to this one begins. Raises ValueError if there is none, and ForeignSchema."""
     present = revision_of(connection)
     if _is_foreign(connection, present):
-        raise ForeignSchema(connection)
+        raise ForeignSchema.of(connection)
     if present and present not in _revisions():
         raise ValueError(
             f"the database has the schema of a later version (revision {present}), and this one, with revision "
@@ -211,7 +212,9 @@ def state_of(connection: Connection) -> SchemaState:
 
 
 def _is_foreign(connection: Connection, present: str | None) -> bool:
-    """Without a revision, SQLite's file must be empty. A schema of PostgreSQL may have tables of other names.
+    """Whether another program uses the database.
+
+    SQLite's file without a revision must be empty; a schema of PostgreSQL may have tables of other names.
 
     Litestream, which copies SQLite's file, has tables whose names begin with `_`. If there is a table for the revision
     now, another service has created the schema since the revision was read.
@@ -230,7 +233,7 @@ def _is_older(connection: Connection) -> bool:
     """Raises SchemaTooNew and ForeignSchema."""
     state = state_of(connection)
     if state is SchemaState.FOREIGN:
-        raise ForeignSchema(connection)
+        raise ForeignSchema.of(connection)
     if state is SchemaState.TOO_NEW:
         own = newest_revision()
         raise SchemaTooNew(
