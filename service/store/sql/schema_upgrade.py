@@ -12,7 +12,6 @@ from sqlalchemy import Connection, inspect, text
 import migrations
 from search.numbers_in_messages import counted
 from service.store.sql.database import Database, lift_statement_timeout
-from service.store.tables import Base
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -22,6 +21,11 @@ _COMPATIBILITY_TABLE = "schema_compatibility"
 """Each later version has it."""
 _OWN_TABLE = "attempts"
 """Each version has it, and hardly another program that numbers its revisions in the same way."""
+_FIRST_TABLES = {
+    *("agents", "experiments", "packages", "tokens", "events", "mirrors", "trials", "attempts", "checkpoints"),
+    *("decisions", "milestones", "mirror_runs", "reports"),
+}
+"""The first revision cannot create these beside others of the same names."""
 NAMED_TABLES = 5
 _SCRIPTS = Path(migrations.__file__).parent
 _UPGRADE_LOCK = 7_205_759_403  # any number, the same for every service process
@@ -225,7 +229,7 @@ def _is_foreign(connection: Connection, present: str | None) -> bool:
     if present is not None:
         return _COMPATIBILITY_TABLE not in tables
     is_sqlite = connection.dialect.name == "sqlite"
-    suspects = {name for name in tables if is_sqlite and not name.startswith("_")} | tables & set(Base.metadata.tables)
+    suspects = {name for name in tables if is_sqlite and not name.startswith("_")} | tables & _FIRST_TABLES
     return VERSION_TABLE not in tables and bool(suspects)
 
 
