@@ -1,5 +1,6 @@
 """The output of each rank, as files: `logs/<trial>/<attempt>/rank-<rank>.log`."""
 
+import codecs
 import os
 import re
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from service.store.tables import AttemptRow, ExperimentRow
 from trainer.wire import DatasetFunction, LogChunk, Trainer
 
 BLOCK_BYTES = 256_000
+LONGEST_CHARACTER = 4
+"""In bytes of UTF-8."""
 
 NO_STARTS: Mapping[int, int] = {}
 
@@ -124,9 +127,10 @@ class Log:
             part = file.read(BLOCK_BYTES)
         if whole_lines or len(part) == BLOCK_BYTES:
             end = max(part.rfind(b"\n"), part.rfind(b"\r")) + 1  # progress bars end their lines with \r
-            part = part[:end] if end or len(part) < BLOCK_BYTES else part
+            part = part[:end] if end or len(part) < BLOCK_BYTES else _whole_characters(part)
         self._offsets[path] = offset + len(part)
-        return part if self._rank is not None else self._without_second_end(path, part)
+        shown = part if self._rank is not None else self._without_second_end(path, part)
+        return shown if shown or not part else self._read(path, whole_lines=whole_lines)
 
     def _without_second_end(self, path: Path, part: bytes) -> bytes:
         r"""The two characters of one \r\n may come in two reads, and end one line as if they came in one."""
@@ -140,6 +144,14 @@ class Log:
         """(rank, file), by rank."""
         found = [(int(path.stem.removeprefix("rank-")), path) for path in self._directory.glob("rank-*.log")]
         return sorted(entry for entry in found if self._rank is None or entry[0] == self._rank)
+
+
+def _whole_characters(part: bytes) -> bytes:
+    """Leave out a last character of UTF-8 whose end is not in the part."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(part[-LONGEST_CHARACTER:])
+    begun, _ = decoder.getstate()
+    return part.removesuffix(begun)
 
 
 def _with_rank(rank: int, text: str) -> str:

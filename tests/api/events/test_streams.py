@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from service.api import logs
+from service.operations.attempts.rank_logs import BLOCK_BYTES
 from tests.conftest import Api
 from tests.timeouts import PATIENCE_SECONDS
 
@@ -229,3 +230,23 @@ def test_long_logs_are_complete_and_have_tails(service: Api) -> None:
     assert service.http.get(path, params={"tail": 1}).text == "[rank 0] line 59999\n[rank 1] line 59999\n"
     assert service.http.get(path, params={"tail": 0}).text == ""
     assert service.http.get(path, params={"tail": 10**15, "rank": 1}).text == lines
+
+
+@pytest.mark.parametrize("character", ["é", "あ", "🚲"])
+def test_a_line_that_is_read_in_parts_keeps_its_characters(service: Api, character: str) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    line = "..." + character * (BLOCK_BYTES // len(character.encode()) * 2)
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": line})
+    assert service.http.get(f"/v1/trials/{held.trial}/logs", params={"rank": 0}).text == line
+
+
+def test_a_line_end_in_two_parts_before_a_long_line_does_not_end_the_log(service: Api) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    first, second = "a" * (BLOCK_BYTES - 1), "b" * BLOCK_BYTES
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": f"{first}\r\n{second}\nlast\n"})
+    held.finish("stopped")
+    for params in ({}, {"follow": True}):
+        shown = service.http.get(f"/v1/trials/{held.trial}/logs", params=params).text
+        assert shown.replace("[rank 0] ", "").replace("\n", "") == f"{first}{second}last"
