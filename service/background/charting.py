@@ -10,7 +10,7 @@ from pathlib import Path
 
 from service.mirror.backoff import MIN_SECONDS, Backoff
 from service.mirror.charts.data_loader import chart_data, load_chart_rows
-from service.mirror.charts.process import render_charts
+from service.mirror.charts.process import RendererFailed, render_charts
 from service.mirror.connection import TrackingConnection
 from service.mirror.mlflow_errors import MlflowPaused, MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
 from service.mirror.requested_pause import RequestedPause
@@ -24,8 +24,8 @@ from trainer.process_log.context import log_context
 ARTIFACT_FOLDER = "pictures"
 FOLDER_PREFIX = "paceline-pictures-"
 """Of the folder that the charts are rendered into."""
-REFUSED_REST_SECONDS = 600.0
-"""Drawing costs seconds of CPU time, and what MLflow refuses now it will refuse in a minute, too."""
+LONG_REST_SECONDS = 600.0
+"""Drawing costs seconds of CPU time, and what fails or is refused now will be in a minute, too."""
 SEE_LOG = "the service's log says more"
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Charting:
 
     def _note_failure(self, experiment_id: str, error: Exception, drawn_at: datetime | None) -> None:
         """Log the first one. Store it unless the charts have been drawn since `drawn_at`."""
-        at_least = REFUSED_REST_SECONDS if isinstance(error, MlflowRefusedFiles) else MIN_SECONDS
+        at_least = LONG_REST_SECONDS if isinstance(error, MlflowRefusedFiles | RendererFailed) else MIN_SECONDS
         if self._backoff.failed(experiment_id, at_least):
             log.warning("the charts of experiment %s failed: %s: %s", experiment_id, type(error).__name__, error)
         with self._database.write() as session:

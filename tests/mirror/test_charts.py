@@ -1,19 +1,22 @@
 """The charts on an experiment's MLflow run."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from service.background.charting import Charting
+from service.mirror.charts import process
 from service.mirror.charts.data import ChartData, ChartTrial, thinned
-from service.mirror.charts.process import render_charts
+from service.mirror.charts.process import RendererFailed, render_charts
 from service.settings import Settings
 from service.store.advisory_locks import AdvisoryLock
 from service.store.sql.database import Database
@@ -130,6 +133,63 @@ def test_a_service_that_stops_does_not_wait_for_charts(tmp_path: Path) -> None:
     assert not render_charts(chart_data(), tmp_path, stopping)
 
 
+def renderer_that(does: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python code in place of the renderer; `directory` is where it is to write charts."""
+    code = f"import pathlib, sys; directory = pathlib.Path(sys.argv[1]); {does}; sys.stdin.read()"
+    monkeypatch.setattr(process, "module_command", lambda *given: [sys.executable, "-c", code, given[-1]])
+
+
+def test_a_service_that_stops_does_not_wait_for_a_renderer_that_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renderer_that("import time; time.sleep(3600)", monkeypatch)
+    stopping = threading.Event()
+    stopping.set()
+    assert not render_charts(chart_data(2000), tmp_path, stopping)
+
+
+def test_the_charts_that_are_finished_when_time_is_up_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = tmp_path / "slices.unfinished"
+    renderer_that("[directory.joinpath(f'slices{end}').touch() for end in ('.png', '.unfinished')]", monkeypatch)
+    clock = SimpleNamespace(monotonic=lambda: 1e6 * begun.exists())
+    monkeypatch.setattr(process, "time", clock)
+    assert render_charts(chart_data(), tmp_path, threading.Event())
+    assert [path.name for path in tmp_path.iterdir()] == ["slices.png"]
+    assert "and had finished only slices.png" in caplog.text
+
+
+def test_a_renderer_that_finishes_no_chart_in_time_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    renderer_that("pass", monkeypatch)
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=iter((0.0, 1e6)).__next__))
+    with pytest.raises(RendererFailed, match="took more than"):
+        render_charts(chart_data(), tmp_path, threading.Event())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_of_many_parameters_the_most_important_ones_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib as mpl  # noqa: PLC0415 - takes a second to import
+
+    from service.mirror.charts import renderer  # noqa: PLC0415
+
+    monkeypatch.setattr(renderer, "MAX_PARAMS", 2)
+    labels: dict[str, list[str]] = {}
+    monkeypatch.setattr(
+        mpl.figure.Figure,
+        "savefig",
+        lambda figure, path, **_: labels.update({path.stem: [axes.get_xlabel() for axes in figure.axes]}),
+    )
+    names = [f"p{number}" for number in range(5)]
+    trials = [
+        one.model_copy(update={"params": {name: 0.5 if name != "p3" else one.number / 46 for name in names}})
+        for one in one_objective(24)
+    ]
+    space = {name: {"type": "float", "low": 0, "high": 1} for name in names}
+    renderer.render(chart_data(space=space, metrics=["loss"], directions=["minimize"], trials=trials), tmp_path)
+    assert [label for label in labels["slices"] if label in names] == ["p0", "p3"]
+
+
 def test_charts_that_cannot_be_uploaded_stay_due_and_stop_nothing(
     database: Database, begin_experiment: Callable[..., Any]
 ) -> None:
@@ -170,6 +230,24 @@ def test_charts_that_fail_again_and_again_are_logged_once(
         charting.run_once()
         passed.append(60)
     assert caplog.messages == ["the charts of experiment x-1 failed: ZeroDivisionError: division by zero"]
+
+
+def test_a_renderer_that_fails_is_started_again_after_a_long_rest(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        calls.append(sum(passed))
+        raise RendererFailed("it took too long")
+
+    calls, passed = list[float](), [0.0]
+    monkeypatch.setattr("service.background.charting.charts.outdated_experiments", lambda *_: ["x-1"])
+    monkeypatch.setattr(Charting, "_update_charts", fail)
+    address = "http://127.0.0.1:9"
+    charting = Charting(database, address, refresh=1, stopping=threading.Event(), clock=lambda: sum(passed))
+    for _ in range(25):
+        charting.run_once()
+        passed.append(60)
+    assert calls == [0, 600, 1200]
 
 
 def test_many_trials_are_thinned_out_evenly_with_the_last_one() -> None:

@@ -1,6 +1,5 @@
 """Runs the chart renderer as a child process."""
 
-import contextlib
 import logging
 import subprocess
 import tempfile
@@ -15,44 +14,76 @@ from service.module_command import module_command
 TIMEOUT_SECONDS = 180
 POLL_SECONDS = 0.2
 MAX_LOGGED_CHARACTERS = 2000
+UNFINISHED_SUFFIX = ".unfinished"
+"""Of the file that a chart is written into."""
 log = logging.getLogger(__name__)
+
+
+class RendererFailed(RuntimeError):
+    """It will probably fail again, and its work costs seconds of CPU time."""
 
 
 def render_charts(data: ChartData, directory: Path, stopping: threading.Event) -> bool:
     """Write the charts into the directory; return whether there are any. Returns False early when `stopping` is set.
 
-    Raises RuntimeError when the renderer fails, or takes longer than TIMEOUT_SECONDS.
+    After TIMEOUT_SECONDS the charts that are finished by then are all: a further attempt would take as long.
+    Raises RendererFailed when the renderer fails, or finishes no chart in that time.
     """
-    with tempfile.TemporaryFile() as skipped, tempfile.TemporaryFile() as errors:
-        command = module_command("service.mirror.charts.renderer", str(directory))
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=skipped, stderr=errors) as process:  # noqa: S603
-            try:
-                _send(process, data)
-                _wait(process, stopping)
-            finally:
-                process.kill()
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as skipped,
+        tempfile.TemporaryFile() as errors,
+    ):
+        given.write(data.model_dump_json().encode())
+        given.seek(0)
+        returncode = _run(given, directory, skipped, errors, stopping)
         if stopping.is_set():
             return False
-        if process.returncode != 0:
-            raise RuntimeError(f"the chart renderer ended with code {process.returncode}: {_end_of(errors)}")
+        if returncode:
+            raise RendererFailed(f"the chart renderer ended with code {returncode}: {_end_of(errors)}")
         if text := _end_of(skipped):
             log.warning("some charts could not be rendered: %s", text)
-    return any(directory.iterdir())
+    return _finished_only(directory, is_late=returncode is None)
 
 
-def _send(process: "subprocess.Popen[bytes]", data: ChartData) -> None:
-    """Send one line. The pipe stays open: the renderer exits when it closes, so also when this process dies."""
-    assert process.stdin is not None  # noqa: S101 - it was opened as a pipe
-    with contextlib.suppress(BrokenPipeError):  # the renderer has died; its exit code is checked later
-        process.stdin.write(data.model_dump_json().encode() + b"\n")
-        process.stdin.flush()
+def _run(
+    given: IO[bytes], directory: Path, skipped: IO[bytes], errors: IO[bytes], stopping: threading.Event
+) -> int | None:
+    """Return the renderer's exit code; None when it was killed because of the time, or because of `stopping`.
+
+    It gets the data as a file, because a pipe would block until it reads. Its standard input stays open: the renderer
+    exits when that closes, so also when this process dies.
+    """
+    file = given.fileno()
+    command = module_command("service.mirror.charts.renderer", str(file), str(directory))
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=skipped, stderr=errors, pass_fds=[file]) as process:  # noqa: S603
+        try:
+            return _wait(process, stopping)
+        finally:
+            process.kill()
 
 
-def _wait(process: "subprocess.Popen[bytes]", stopping: threading.Event) -> None:
+def _wait(process: "subprocess.Popen[bytes]", stopping: threading.Event) -> int | None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while process.poll() is None and not stopping.wait(POLL_SECONDS):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the chart renderer took more than {TIMEOUT_SECONDS} s")
+    while process.poll() is None:
+        if stopping.wait(POLL_SECONDS) or time.monotonic() > deadline:
+            return None
+    return process.returncode
+
+
+def _finished_only(directory: Path, *, is_late: bool) -> bool:
+    """Remove the chart that was not finished; return whether there are others."""
+    for path in directory.glob(f"*{UNFINISHED_SUFFIX}"):
+        path.unlink()
+    charts = sorted(path.name for path in directory.iterdir())
+    if not is_late:
+        return bool(charts)
+    late = f"the chart renderer took more than {TIMEOUT_SECONDS} s"
+    if not charts:
+        raise RendererFailed(late)
+    log.warning("%s, and had finished only %s", late, ", ".join(charts))
+    return True
 
 
 def _end_of(output: IO[bytes]) -> str:

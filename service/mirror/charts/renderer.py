@@ -1,7 +1,8 @@
-"""Renders an experiment's charts with Optuna's plotting: `python -m service.mirror.charts.renderer DIRECTORY`.
+"""Renders an experiment's charts with Optuna's plotting: `python -m service.mirror.charts.renderer FILE DIRECTORY`.
 
 It runs in a process of its own: rendering takes seconds of CPU time and more memory than the rest of the service, and a
-crash in it must not stop the service. The first line of its input is the ChartData. It exits when the input ends.
+crash in it must not stop the service. FILE is the number of an open file with the ChartData. It exits when its standard
+input ends.
 """
 
 import json
@@ -10,7 +11,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,15 @@ from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Space
 from service.mirror.charts.data import ChartData, ChartTrial
 from service.mirror.charts.importance_plot import importances, plot_importances
+from service.mirror.charts.process import UNFINISHED_SUFFIX
 from service.mirror.charts.score_plots import note_on_scores, plot_scores
 
 MIN_TRIALS_TO_COMPARE = 2
 MAX_OBJECTIVES = 3
 """Only the first ones get charts of their own: there are four for each."""
+MAX_PARAMS = 30
+"""Optuna draws a plot for each in one picture, which for a hundred takes minutes and can be read by no one."""
+COSTLY = ("parallel_coordinate", "slices")
 MAX_IN_LEGEND = 12
 DOTS_PER_INCH = 110
 log = logging.getLogger("paceline.charts")  # to stdout; libraries log harmless messages to stderr
@@ -54,8 +59,9 @@ def render(data: ChartData, directory: Path) -> list[Path]:
             plot()
             if data.by_score and name != "learning_curves":
                 mpl.pyplot.gcf().suptitle(note_on_scores(data), y=1.02, va="bottom", fontsize="medium")
-            mpl.pyplot.gcf().savefig(path, dpi=DOTS_PER_INCH, bbox_inches="tight")
-            written.append(path)
+            unfinished = path.with_suffix(UNFINISHED_SUFFIX)
+            mpl.pyplot.gcf().savefig(unfinished, dpi=DOTS_PER_INCH, bbox_inches="tight", format="png")
+            written.append(unfinished.rename(path))
         except Exception:  # other charts may still succeed
             log.exception("the chart %s could not be rendered", name)
         finally:
@@ -63,7 +69,12 @@ def render(data: ChartData, directory: Path) -> list[Path]:
     return written
 
 
-def _charts(data: ChartData) -> Iterator[tuple[str, Plot]]:
+def _charts(data: ChartData) -> list[tuple[str, Plot]]:
+    """The costly ones last: the service ends this process when it takes too long."""
+    return sorted(_all_charts(data), key=lambda chart: chart[0].startswith(COSTLY))
+
+
+def _all_charts(data: ChartData) -> Iterator[tuple[str, Plot]]:
     study = _study(data)
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     for index, metric in enumerate(data.metrics[:MAX_OBJECTIVES] if complete else []):
@@ -87,13 +98,22 @@ def _objective_charts(
     yield f"optimization_history{suffix}", history
     if count < MIN_TRIALS_TO_COMPARE:
         return
-    yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, **shown)
-    yield f"slices{suffix}", partial(plots.plot_slice, study, **shown)
+    found: dict[str, float] = {}
     if count >= MIN_TRIALS:
         values = {one.number: known[index] for one in data.trials if (known := _shown_values(data, one)) is not None}
         found = importances(data, values, "maximize" if data.by_score else data.directions[index])
-        if found:
-            yield f"importance{suffix}", partial(plot_importances, found, shown["target_name"])
+    if found:
+        yield f"importance{suffix}", partial(plot_importances, found, shown["target_name"])
+    params = _shown_params(study, found)
+    yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, params, **shown)
+    yield f"slices{suffix}", partial(plots.plot_slice, study, params, **shown)
+
+
+def _shown_params(study: optuna.Study, importance: Mapping[str, float]) -> list[str]:
+    """The parameters that a chart has an axis for: of many, the most important ones."""
+    names = sorted({name for trial in study.get_trials(deepcopy=False) for name in trial.params})
+    most_important = sorted(names, key=lambda name: -importance.get(name, 0.0))[:MAX_PARAMS]
+    return [name for name in names if name in most_important]
 
 
 def _plot_curves(data: ChartData) -> None:
@@ -176,9 +196,10 @@ def main() -> None:
     os.nice(10)
     warnings.simplefilter("ignore")  # Optuna's plotting is experimental; Matplotlib lacks glyphs of some names
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    data = ChartData.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_exit_when_input_ends, daemon=True).start()
-    render(data, Path(sys.argv[1]))
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        data = ChartData.model_validate_json(file.read())
+    render(data, Path(sys.argv[2]))
 
 
 if __name__ == "__main__":
