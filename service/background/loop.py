@@ -41,7 +41,9 @@ class Work(Protocol):
 
 
 class Loop:
-    """Runs the work in a thread of its own. An error is logged, shown on /readyz, and the work is tried again later.
+    """Runs the work in a thread of its own. An error is shown on /readyz, and the work is tried again later.
+
+    The log has the first error of each kind since the work succeeded last.
 
     `needed`: the service is not ready while the work fails, or a call of it does not return.
     """
@@ -55,6 +57,7 @@ class Loop:
         self._stop = threading.Event()
         self._delay = 0.0
         self._error: str | None = None
+        self._kinds: set[str] = set()
         self._failures = 0
         self._succeeded_at: datetime | None = None
         self._began: float | None = None
@@ -104,17 +107,19 @@ class Loop:
             self._show(error)
             self._failures = 0
             return self._pause(began)
-        except Exception as error:  # noqa: BLE001 - any error: the loop must survive it, and /readyz shows it
+        except BaseException as error:  # noqa: BLE001 - any error: the loop must survive it, and /readyz shows it
             self._show(error)
             self._failures += 1
             return min(MAX_BACKOFF_SECONDS, self._work.every * 2.0 ** min(self._failures, 10))
         if self._error is not None:
             logger.info("%s works again", self.name)
-        self._error, self._failures, self._succeeded_at = None, 0, self._clock()
+        self._error, self._kinds, self._failures, self._succeeded_at = None, set(), 0, self._clock()
         return self._pause(began)
 
-    def _show(self, error: Exception) -> None:
-        if self._error is None:
+    def _show(self, error: BaseException) -> None:
+        new = _kinds(error) - self._kinds
+        self._kinds |= new
+        if new:
             logger.error("%s failed and is tried again", self.name, exc_info=error)
         self._error = _public_message(error)
 
@@ -122,9 +127,15 @@ class Loop:
         return 0.0 if self._work.is_behind else max(0.0, self._work.every - (monotonic() - began))
 
 
-def _public_message(error: Exception) -> str:
+def _kinds(error: BaseException) -> set[str]:
+    if isinstance(error, BaseExceptionGroup):
+        return set().union(*map(_kinds, error.exceptions))
+    return {type(error).__name__}
+
+
+def _public_message(error: BaseException) -> str:
     """Return the error's text for /readyz, which needs no token: a database's messages go to the log only."""
-    if isinstance(error, ExceptionGroup):
+    if isinstance(error, BaseExceptionGroup):
         return f"{error.message}; the first: {_public_message(error.exceptions[0])}"
     name = type(error).__name__
     return name if isinstance(error, SQLAlchemyError) else f"{name}: {error}"[:MESSAGE_LENGTH]

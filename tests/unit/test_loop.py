@@ -58,6 +58,34 @@ def test_an_error_that_quotes_a_whole_page_is_cut(monkeypatch: pytest.MonkeyPatc
     assert len(error) == MESSAGE_LENGTH
 
 
+class Failing(Busy):
+    """Its calls raise these errors, one each, and then succeed."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        super().__init__(len(errors) + 1, is_behind=True)
+        self.every = 0.0
+        self._errors = iter(errors)
+
+    def run_once(self) -> int:
+        super().run_once()
+        if error := next(self._errors, None):
+            raise error
+        return 1
+
+
+def test_an_error_that_would_end_a_process_does_not_end_the_loop() -> None:
+    """Libraries in Rust raise a `PanicException`, which is no `Exception`."""
+    assert is_called_often_enough(Failing(SystemExit(1), KeyboardInterrupt()), within=PATIENCE_SECONDS)
+
+
+def test_the_log_has_each_kind_of_error_once(caplog: pytest.LogCaptureFixture) -> None:
+    group = ExceptionGroup("2 of 3 failed", [KeyError("c"), ValueError("d")])
+    errors = ValueError("a"), ValueError("b"), group, KeyError("e"), ValueError("f"), OSError("g")
+    assert is_called_often_enough(Failing(*errors), within=PATIENCE_SECONDS)
+    logged = [str(record.exc_info[1]) for record in caplog.records if record.exc_info]
+    assert logged == ["a", str(group), "g"]
+
+
 def test_the_next_call_waits_for_the_interval() -> None:
     assert is_called_often_enough(Busy(1), within=30)
     assert not is_called_often_enough(Busy(2), within=0.3)
