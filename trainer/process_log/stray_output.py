@@ -5,9 +5,12 @@ import logging
 import threading
 from typing import TextIO
 
+MAX_BEGUN = 4_000
+"""In characters. A progress bar may never end its line."""
+
 
 class StrayOutput(io.TextIOBase):
-    """Stands in for a standard stream, and logs each line that is written to it."""
+    """Stands in for a standard stream, and logs each line that is written to it, a long one in parts."""
 
     def __init__(self, stream: TextIO, name: str, level: int) -> None:
         self._stream = stream
@@ -16,6 +19,8 @@ class StrayOutput(io.TextIOBase):
 
     def write(self, text: str) -> int:
         *lines, rest = (getattr(self._mine, "begun", "") + text).split("\n")
+        if len(rest) >= MAX_BEGUN:
+            lines, rest = [*lines, rest], ""
         self._mine.begun = rest
         for line in lines:
             self._log(line)

@@ -17,6 +17,15 @@ def test_each_line_is_logged_once_it_is_complete() -> None:
     assert [line["message"] for line in lines] == ["one two", "three", "four"]
 
 
+def test_a_line_that_never_ends_is_logged_in_parts() -> None:
+    stray = StrayOutput(sys.stderr, "stray", logging.WARNING)
+    with logged("stray") as lines:
+        for number in range(1000):
+            stray.write(f"{number:09}\r")
+    assert [line["message"].split("\r")[-1] for line in lines] == ["000000399", "000000799"]
+    assert lines[0]["message"].startswith("000000000\r000000001\r")
+
+
 def test_a_handler_that_fails_does_not_log_without_end() -> None:
     class Failing(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
