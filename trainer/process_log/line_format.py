@@ -3,6 +3,7 @@
 import json
 import logging
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 from trainer.process_log.context import log_context
@@ -12,7 +13,7 @@ from trainer.process_log.redaction import redacted
 SHOWN_IN_TEXT = ("experiment", "trial", "attempt", "rank", "request")
 
 MAX_MESSAGE, MAX_EXCEPTION = 4_000, 10_000
-"""In characters: container runtimes split lines of more than 16 kB, and half an object cannot be parsed."""
+"""In bytes of JSON: container runtimes split lines of more than 16 kB, and half an object cannot be parsed."""
 
 
 class TextLines(logging.Formatter):
@@ -43,12 +44,12 @@ class JsonLines(logging.Formatter):
             "timestamp": _rfc_3339(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": redacted(_message(record))[:MAX_MESSAGE],
+            "message": _start(redacted(_message(record)), MAX_MESSAGE),
         }
         for name, value in {**log_context.fields(), **getattr(record, "fields", {})}.items():
             line[name] = redacted(value) if isinstance(value, str) else value
         if record.exc_info:
-            line["exception"] = redacted(self.formatException(record.exc_info))[-MAX_EXCEPTION:]
+            line["exception"] = _start(redacted(self.formatException(record.exc_info))[::-1], MAX_EXCEPTION)[::-1]
         return json.dumps(line, default=str)
 
 
@@ -62,6 +63,18 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except (TypeError, ValueError):
         return f"{record.msg} {record.args}"
+
+
+def _start(text: str, size: int) -> str:
+    """What of the text has room in `size` bytes of JSON, which has twelve for some characters."""
+    start = text[:size]
+    if _size(start) <= size:
+        return start
+    return start[: sum(end <= size for end in accumulate(map(_size, start)))]
+
+
+def _size(text: str) -> int:
+    return len(json.dumps(text)) - len('""')
 
 
 def _in_one_line(value: Any) -> str:

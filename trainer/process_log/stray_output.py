@@ -5,8 +5,8 @@ import logging
 import threading
 from typing import TextIO
 
-MAX_BEGUN = 4_000
-"""In characters. A progress bar may never end its line."""
+MAX_BEGUN = 300
+"""In characters, which have room in a line of JSON. A progress bar may never end its line."""
 
 
 class StrayOutput(io.TextIOBase):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainer.process_log.context import CREDENTIAL, log_context
-from trainer.process_log.line_format import MAX_EXCEPTION, JsonLines, TextLines
+from trainer.process_log.line_format import MAX_EXCEPTION, MAX_MESSAGE, JsonLines, TextLines
 from trainer.process_log.setup import BadLogSettings, LogSettings
 
 ACCESS_TOKEN = "pl_" + "Ab3-_xYz" * 5
@@ -107,10 +107,13 @@ def test_a_library_that_logs_wrongly_still_writes_a_line() -> None:
     assert as_json("%d of %d", "a")["message"] == "%d of %d ('a',)"
 
 
-def test_a_line_is_short_enough_for_a_container_runtime() -> None:
-    line = as_json("m" * 100_000, error=raised("e" * 100_000))
+@pytest.mark.parametrize("character", ["e", "é", "🚲", "\0"])
+def test_a_line_is_short_enough_for_a_container_runtime(character: str) -> None:
+    line = as_json(character * 100_000, error=raised(character * 100_000))
     assert len(json.dumps(line)) < 16_000
-    assert line["exception"] == "e" * MAX_EXCEPTION
+    size = len(json.dumps(character)) - 2
+    assert line["message"] == character * (MAX_MESSAGE // size)
+    assert line["exception"] == character * (MAX_EXCEPTION // size)
 
 
 def test_another_thread_takes_over_what_is_bound_and_can_add_to_it() -> None:

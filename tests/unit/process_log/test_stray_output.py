@@ -20,9 +20,9 @@ def test_each_line_is_logged_once_it_is_complete() -> None:
 def test_a_line_that_never_ends_is_logged_in_parts() -> None:
     stray = StrayOutput(sys.stderr, "stray", logging.WARNING)
     with logged("stray") as lines:
-        for number in range(1000):
+        for number in range(70):
             stray.write(f"{number:09}\r")
-    assert [line["message"].split("\r")[-1] for line in lines] == ["000000399", "000000799"]
+    assert [line["message"].split("\r")[-1] for line in lines] == ["000000029", "000000059"]
     assert lines[0]["message"].startswith("000000000\r000000001\r")
 
 
