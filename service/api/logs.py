@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
@@ -121,8 +122,11 @@ class _Silence:
 async def _followed(
     context: Context, trial: str, state: LogState, log: Log, open_log: Callable[[int], Log], silence: _Silence
 ) -> AsyncIterator[str]:
-    """Ends when the attempt has ended and all of its output was sent, and when the service shuts down."""
-    with context.followers.one():
+    """Ends when the attempt has ended and all of its output was sent, and when the service shuts down.
+
+    Also when the trial is deleted, which may be before its output was sent.
+    """
+    with context.followers.one(), suppress(NotFound):
         if not state.number:
             while not state.number and state.is_live and not context.stopping.is_set():
                 if sign := await silence.pause():

@@ -33,11 +33,12 @@ class _State:
 
     @classmethod
     def read(cls, file: BinaryIO, log: Path) -> "_State":
-        if fields := file.read().split():
-            covered, size, is_cut = map(int, fields)
-            return cls(covered, size, bool(is_cut))
-        size = log.stat().st_size
-        return cls(size, size)
+        """The file is empty at first, and may have anything in it after a power failure. The log itself counts then."""
+        try:
+            covered, size, is_cut = map(int, file.read().split())
+        except ValueError:
+            covered, size, is_cut = log.stat().st_size, log.stat().st_size, False
+        return cls(covered, size, bool(is_cut))
 
     def write(self, file: BinaryIO) -> None:
         file.seek(0)

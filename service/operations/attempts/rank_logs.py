@@ -122,9 +122,12 @@ class Log:
 
     def _read(self, path: Path, *, whole_lines: bool) -> bytes:
         offset = self._offsets.get(path, 0)
-        with path.open("rb") as file:
-            file.seek(offset)
-            part = file.read(BLOCK_BYTES)
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                part = file.read(BLOCK_BYTES)
+        except FileNotFoundError:  # deleted meanwhile
+            return b""
         if whole_lines or len(part) == BLOCK_BYTES:
             end = max(part.rfind(b"\n"), part.rfind(b"\r")) + 1  # progress bars end their lines with \r
             part = part[:end] if end or len(part) < BLOCK_BYTES else _whole_characters(part)

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from anyio import to_thread
 
 from service.api import logs
 from service.operations.attempts.rank_logs import BLOCK_BYTES
@@ -250,3 +251,38 @@ def test_a_line_end_in_two_parts_before_a_long_line_does_not_end_the_log(service
     for params in ({}, {"follow": True}):
         shown = service.http.get(f"/v1/trials/{held.trial}/logs", params=params).text
         assert shown.replace("[rank 0] ", "").replace("\n", "") == f"{first}{second}last"
+
+
+def test_a_followed_log_ends_when_its_experiment_is_deleted(
+    service: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pause(_silence: logs._Silence) -> str:
+        await to_thread.run_sync(deleted.wait)
+        return ""
+
+    deleted = threading.Event()
+    monkeypatch.setattr(logs._Silence, "pause", pause)
+    name = service.create()["name"]
+    held = service.ask(name)
+    assert held
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": "first\n"})
+    with service.http.stream("GET", f"/v1/trials/{held.trial}/logs", params={"follow": True}) as response:
+        texts = response.iter_text()
+        assert next(texts) == "[rank 0] first\n"
+        service.post(f"/v1/experiments/{name}/cancel")
+        held.finish("stopped")
+        service.call("DELETE", f"/v1/experiments/{name}", 204)
+        deleted.set()
+        assert "".join(texts) == ""
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("left", [b"", b"\0" * 44, b"0000"], ids=["none", "NULs", "a part"])
+def test_a_log_goes_on_after_a_power_failure_that_took_what_was_noted_about_it(service: Api, left: bytes) -> None:
+    held = service.ask(service.create()["name"])
+    assert held
+    held.call("logs", 204, {"rank": 0, "offset": 0, "text": "first\n"})
+    [state] = service.app.state.context.settings.logs_dir.glob(f"{held.trial}/*/rank-0.state")
+    state.write_bytes(left)
+    held.call("logs", 204, {"rank": 0, "offset": 6, "text": "second\n"})
+    assert service.http.get(f"/v1/trials/{held.trial}/logs", params={"rank": 0}).text == "first\nsecond\n"
