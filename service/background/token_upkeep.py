@@ -13,8 +13,9 @@ class TokenUpkeep:
         self._context = context
 
     def run_once(self) -> None:
-        self._store_use()
+        """Calls end first: also while the database takes no writes, as in a failover, a token may expire."""
         self._end_calls()
+        self._store_use()
 
     def _store_use(self) -> None:
         use = self._context.token_use

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from service.background import token_upkeep
 from service.background.token_upkeep import TokenUpkeep
@@ -20,6 +20,7 @@ from service.domain.token_digest import token_digest
 from service.operations.tokens import all_tokens, create_token, remove_token, rotate_token
 from service.runtime.computation.threads import BRIEF
 from service.runtime.context import Context
+from service.runtime.events.notifier import KeyedNotifier
 from service.runtime.token_use import TokenUse
 from service.settings import Settings
 from service.store.sql.database import Database
@@ -278,8 +279,9 @@ def test_a_use_that_cannot_be_stored_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(token_upkeep, "store_use", fail)
     use = TokenUse()
     use.note("a")
+    parts = SimpleNamespace(token_use=use, revoked_tokens=KeyedNotifier(), database=None)
     with pytest.raises(OSError, match="full"):
-        TokenUpkeep(cast(Context, SimpleNamespace(token_use=use, database=None))).run_once()
+        TokenUpkeep(cast(Context, parts)).run_once()
     assert use.take_unstored() == {"a"}
 
 
@@ -307,6 +309,19 @@ def test_a_revoked_token_ends_its_open_calls(guarded: Api, tokens: Tokens, datab
         assert "event: experiment.created" in "".join(streams[0].iter_text())
         assert list(streams[1].iter_text()) == []
         assert "removed or rotated" in waiting.result()["detail"]
+
+
+@pytest.mark.databases("sqlite")
+def test_a_token_that_expires_ends_its_calls_while_its_use_cannot_be_stored(guarded: Api, database: Database) -> None:
+    token = create_token(database, "follower", Role.ADMIN, timedelta(hours=1))
+    refused = "create trigger refused before update of last_used_at on tokens begin select raise(abort, 'no'); end"
+    with database.write() as session:
+        session.execute(text(refused))
+    guarded.post("/v1/experiments", 201, json=a_spec(name="followed"), headers=bearer(token))
+    with guarded.http.stream("GET", "/v1/experiments/followed/events", headers=bearer(token)) as stream:
+        wait_until(lambda: guarded.get("/readyz")["loops"]["token upkeep"]["error"])
+        let_pass(database, timedelta(hours=2))
+        assert "event: experiment.created" in "".join(stream.iter_text())
 
 
 def test_a_revoked_token_cuts_its_download_off(guarded: Api, tokens: Tokens, database: Database) -> None:
