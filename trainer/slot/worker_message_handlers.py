@@ -19,8 +19,8 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 def at_least_once(handler: Handler) -> Handler:
     """Ray calls it again when the connection broke during the call, so a repetition must change nothing.
 
-    Other calls are made once, and fail then. This is for messages whose senders do not wait for the answer,
-    or do not notice that it fails.
+    It may come at any later time. Other calls are made once, and fail then: in the training function, that would lose
+    the attempt, and without a caller that waits the message.
     """
     repeated: Handler = ray.method(max_task_retries=-1)(handler)
     return repeated
@@ -50,14 +50,17 @@ class WorkerMessageHandlers:
         if (attempt := self._attempt_of(run)) is not None:
             attempt.function_began()
 
+    @at_least_once
     async def unused_checkpoint_name(self, run: str, sequence: int, name: str) -> str:
         attempt = self._attempt_of(run)
         return attempt.checkpoints.unused_name(sequence, name) if attempt is not None else name
 
+    @at_least_once
     async def report(self, run: str, fields: dict[str, Any]) -> str:
         attempt = self._attempt_of(run)
         return await attempt.report(RankReport(**fields)) if attempt is not None else STOP
 
+    @at_least_once
     async def all_gather(self, run: str, number: int, rank: int, world_size: int, value: Any) -> list[Any]:
         attempt = self._attempt_of(run)
         return await attempt.all_gather(number, rank, world_size, value) if attempt is not None else []
@@ -68,6 +71,7 @@ class WorkerMessageHandlers:
         attempt = self._attempt_of(run)
         return attempt.validation_began(start, UserProcess(**process)) if attempt is not None else 0
 
+    @at_least_once
     async def validated(self, run: str, waits: bool, seconds: float | None) -> dict[str, Any]:
         attempt = self._attempt_of(run)
         return await attempt.validated(seconds if waits else 0) if attempt is not None else {}
@@ -87,6 +91,7 @@ class WorkerMessageHandlers:
     async def system_metrics(
         self, run: str, rank: int, node: int | None, load: dict[str, float], gpus: list[dict[str, Any]]
     ) -> None:
+        """Called once: a lost sample leaves a small gap in a curve, and one that is sent again would count twice."""
         if (attempt := self._attempt_of(run)) is not None:
             attempt.system_sampled(rank, node, load, gpus)
 
@@ -100,13 +105,16 @@ class WorkerMessageHandlers:
         if (attempt := self._attempt_of(run)) is not None:
             await attempt.worker_ended(rank, WorkerEnded.from_fields(fields))
 
+    @at_least_once
     async def secrets(self, run: str) -> dict[str, str]:
         """The values that the workers of the running attempt get as environment variables."""
         return self._executor.secrets if self._attempt_of(run) is not None else {}
 
+    @at_least_once
     async def checkpoint_saved(self, run: str, sequence: int, path: str) -> None:
         self._checkpoint_saved(run, sequence, path)
 
+    @at_least_once
     async def get_all_reported_checkpoints(self, *args: Any) -> Any:
         """Called by Ray Train's `get_all_reported_checkpoints()` in a worker whose controller runs here."""
         runner = self._executor.runner

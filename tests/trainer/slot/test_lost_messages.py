@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,9 +25,13 @@ def train_fn(config):
 """
 
 
-def losing(count: int) -> dict[str, str]:
-    """Variables with which Ray loses the first calls of actors that a process makes, for its own tests."""
-    loses = {"num_failures": count, "req_failure_prob": 100, "in_flight_failure_prob": 0, "resp_failure_prob": 0}
+def losing(count: int, of_calls: int = 100, of_answers: int = 0) -> dict[str, str]:
+    """Variables with which Ray loses the first calls of actors that a process makes, or answers, for its own tests.
+
+    `of_calls` and `of_answers` are percentages.
+    """
+    chances = {"req_failure_prob": of_calls, "in_flight_failure_prob": 0, "resp_failure_prob": of_answers}
+    loses = {"num_failures": count, **chances}
     return {
         "RAY_testing_rpc_failure": json.dumps({"CoreWorkerService.grpc_client.PushTask": loses}),
         "RAY_testing_rpc_failure_avoid_intra_node_failures": "0",
@@ -54,3 +60,39 @@ def test_a_slot_gets_the_messages_of_its_workers_start_and_their_output_though_t
     end.touch()
     assert alone.finished(trial).outcome == Outcome.COMPLETED
     ray.kill(slot)
+
+
+@pytest.mark.parametrize("lost", [{"of_calls": 100}, {"of_calls": 0, "of_answers": 100}], ids=["call", "answer"])
+@pytest.mark.usefixtures("alone")
+def test_a_report_whose_call_or_answer_is_lost_counts_once(lost: dict[str, int]) -> None:
+    """Ray's own part of a report, which is another one of such calls, is left out: it is made once."""
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.phase_times import PhaseTimes  # noqa: PLC0415 - heavy
+    from trainer.slot.attempt.report_barrier import ReportBarrier  # noqa: PLC0415 - heavy
+    from trainer.slot.worker_message_handlers import WorkerMessageHandlers  # noqa: PLC0415 - heavy
+    from trainer.worker.logs.masker import Masker  # noqa: PLC0415 - heavy
+    from trainer.worker.reports import Reporter  # noqa: PLC0415 - heavy
+
+    class Receiver(WorkerMessageHandlers):
+        """The part of a slot that takes reports."""
+
+        def __init__(self) -> None:
+            self.delivered: list[int] = []
+            barrier = ReportBarrier(lambda sequence, *_: self.delivered.append(sequence), lambda: None, wait_seconds=0)
+            attempt: Any = SimpleNamespace(run_name="run", report=barrier.report)
+            super().__init__(SimpleNamespace(attempt=attempt))  # type: ignore[arg-type]
+
+        async def sequences(self) -> list[int]:
+            return self.delivered
+
+    def make_reports(slot: Any, count: int) -> None:
+        reporter = Reporter(slot, "run", 0, 1, None, Masker(()), PhaseTimes(lambda: 0.0))
+        for step in range(count):
+            reporter.report({"loss": step}, None, {}, None)
+
+    receiver = ray.remote(Receiver).options(num_cpus=0, max_concurrency=10).remote()
+    losing_some = ray.remote(num_cpus=0, max_retries=0, runtime_env={"env_vars": losing(2, **lost)})(make_reports)
+    ray.get(losing_some.remote(receiver, 3))
+    assert ray.get(receiver.sequences.remote()) == list(range(3))
+    ray.kill(receiver)

@@ -10,10 +10,17 @@ from tests.trainer.conftest import set_constant
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 REPEATED = {
+    "all_gather",
+    "checkpoint_saved",
     "controller_started",
     "function_began",
+    "get_all_reported_checkpoints",
     "log",
     "oom_kills_seen",
+    "report",
+    "secrets",
+    "unused_checkpoint_name",
+    "validated",
     "validation_began",
     "withhold",
     "worker_ended",

@@ -144,12 +144,16 @@ class Attempt:
             self._time_limits.function_began()
 
     async def report(self, report: RankReport) -> str:
-        """One rank's report; returns the answer that all ranks get."""
+        """One rank's report, which may be repeated; returns the answer that all ranks get."""
+        if not self.barrier.has(report):
+            self._note(report)
+        return await self.barrier.report(report)
+
+    def _note(self, report: RankReport) -> None:
         if report.rank == 0 and report.validation is not None:
             self.validations.ask(report.sequence, report.validation)
         self.ranks.add_times(report.rank, report.times)
         self._sizes.add(report.sequence, report.rank, report.files)
-        return await self.barrier.report(report)
 
     def _progress(self) -> Progress:
         """Called from the heartbeat's thread."""

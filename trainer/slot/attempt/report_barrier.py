@@ -50,7 +50,10 @@ class Leaving:
 
 
 class ReportBarrier:
-    """Belongs to one event loop; every method is called there.
+    """Belongs to one event loop; every method is called there. A rank makes one report after the other.
+
+    A rank's report may be repeated: it counts once, and gets the same answer. Repetitions after the rank's next report
+    change nothing, and get any answer.
 
     `deliver(sequence, metrics, checkpoint)` gets each report once, in order, when rank 0 has made it and, if it has a
     checkpoint, all ranks have saved. `on_complete()` is called when all ranks have made it. `undecided` are the
@@ -74,11 +77,22 @@ class ReportBarrier:
         self._service_is_silent = False
         self._leaving = Leaving()
         self._left_at: int | None = None
+        self._newest_saved = -1
         self.undecided: set[int] = set()
         self.made: dict[int, int] = {}
 
+    def has(self, report: RankReport) -> bool:
+        """Whether the rank has made this report already."""
+        return report.sequence < self.made.get(report.rank, 0)
+
     async def report(self, report: RankReport) -> str:
         """One rank's report; returns the answer that all ranks get for it."""
+        if self.has(report):
+            repeated = self._pending.get(report.sequence)
+            return CONTINUE if repeated is None else await asyncio.shield(repeated.answer)
+        return await asyncio.shield(self._add(report).answer)
+
+    def _add(self, report: RankReport) -> PendingReport:
         sequence = report.sequence
         pending = self._pending.setdefault(
             sequence, PendingReport(sequence, asyncio.get_running_loop().create_future())
@@ -93,7 +107,7 @@ class ReportBarrier:
         if is_complete:
             self._on_complete()
             self._pending.pop(sequence - 1, None)
-        return await asyncio.shield(pending.answer)
+        return pending
 
     def decide(self, sequence: int, decision: str) -> None:
         """The service's decision on a report. One that comes too late is the answer to the next report."""
@@ -132,7 +146,10 @@ class ReportBarrier:
             self._leaving = replace(self._leaving, at=self.made.get(0, 0) + 1)
 
     def saved(self, sequence: int) -> None:
-        """All ranks have saved the checkpoint of this report. It may come long after the report."""
+        """All ranks have saved the checkpoint of this report. It may come long after the report, and again."""
+        if sequence <= self._newest_saved:
+            return
+        self._newest_saved = sequence
         is_late = sequence not in self._pending or self._pending[sequence].checkpoint is None
         if self._leaving.when_saved and is_late:
             self.leave()

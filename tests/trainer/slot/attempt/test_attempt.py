@@ -20,7 +20,7 @@ from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused
 from trainer.slot.attempt.outcome import AttemptOutcome
 from trainer.worker.failures import LOST, PREEMPTED, USER_ERROR, Failure
-from trainer.worker.messages import WorkerEnded
+from trainer.worker.messages import RankReport, WorkerEnded
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
@@ -139,6 +139,27 @@ def test_a_repeated_end_counts_once(tmp_path: Path) -> None:
             outcome = await one.conclude()
             assert outcome is not None
             assert outcome.status == "completed"
+
+    play(run)
+
+
+def test_a_report_and_a_saved_checkpoint_that_are_told_again_reach_the_service_once(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            path = f"{one.attempt.run_name}/c0"
+            first = RankReport(0, 0, 1, {"loss": 1.0}, None, {"data": 1.0}, {})
+            answers = [await one.attempt.report(first) for _ in range(2)]
+            for _ in range(2):
+                one.attempt.checkpoint_saved(0, path)
+            answers.append(await one.attempt.report(RankReport(1, 0, 1, {"loss": 0.5}, None, {"data": 2.0}, {})))
+            answers.append(await one.attempt.report(first))
+            assert answers == ["continue"] * 4
+            assert one.attempt.ranks.times[0] == {"data": 2.0}
+            await one.attempt.worker_ended(0, WorkerEnded())
+            await one.finished()
+            sent = [(report.sequence, report.checkpoint is not None) for report in one.service.reports[one.trial]]
+            assert sorted(set(sent)) == [(0, False), (0, True), (1, False)]
+            assert len(sent) == 3
 
     play(run)
 

@@ -71,6 +71,47 @@ def test_without_an_answer_training_continues_and_a_late_stop_answers_the_next_r
     assert [sequence for sequence, *_ in delivered] == [0, 1]
 
 
+def test_a_report_that_comes_again_counts_once_and_gets_the_same_answer() -> None:
+    """Ray repeats a call whose answer was lost: before the other rank's report, and after the decision."""
+
+    async def scenario(barrier: ReportBarrier) -> list[str]:
+        first, second = (RankReport(0, rank, 2, {"a": 1} if rank == 0 else None, "c") for rank in (0, 1))
+        calls = [asyncio.create_task(barrier.report(one)) for one in (first, first, second)]
+        await asyncio.sleep(0)
+        barrier.decide(0, STOP)
+        return [*await asyncio.gather(*calls), await barrier.report(first), await barrier.report(second)]
+
+    answers, delivered, complete = run(scenario)
+    assert answers == [STOP] * 5
+    assert delivered == [(0, {"a": 1}, "c")]
+    assert complete == 1
+
+
+def test_a_report_that_comes_again_after_a_later_one_changes_nothing() -> None:
+    """The connection may deliver it when the rank has its answer already, from a repetition."""
+
+    async def scenario(barrier: ReportBarrier) -> tuple[list[str], dict[int, int]]:
+        reports = [RankReport(sequence, 0, 1, {"a": sequence}, None) for sequence in (0, 1, 0)]
+        return [await barrier.report(one) for one in reports], barrier.made
+
+    (answers, made), delivered, complete = run(scenario, wait_seconds=0)
+    assert answers == [CONTINUE] * 3
+    assert made == {0: 2}
+    assert delivered == [(0, {"a": 0}, None), (1, {"a": 1}, None)]
+    assert complete == 2
+
+
+def test_a_saved_checkpoint_that_is_told_again_does_not_count_as_a_new_one() -> None:
+    async def scenario(barrier: ReportBarrier) -> str:
+        barrier.saved(0)
+        barrier.leave_when_saved()
+        barrier.saved(0)
+        return await barrier.report(RankReport(1, 0, 1, {}, None))
+
+    answer, _, _ = run(scenario, wait_seconds=0)
+    assert answer == CONTINUE
+
+
 def test_what_is_reported_after_a_stop_was_answered_does_not_count() -> None:
     async def scenario(barrier: ReportBarrier) -> list[str]:
         barrier.leave()
