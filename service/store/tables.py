@@ -209,7 +209,8 @@ class AttemptRow(Base):
     when its trial was queued for it. `world_size` is the number of workers of an elastic group, once they have started.
     `utilization` sums up the samples of its nodes: `service.domain.system_metrics_summary.Utilization`.
     `traceparent` is of its trace, where there is tracing. `service` names the one service process that the holder can
-    reach; None if it has the addresses of others, too.
+    reach; None if it has the addresses of others, too. `is_ending`: the holder has told that no worker trains any more,
+    and finds out how the attempt has ended.
     `service.runtime.lease_tokens` computes the lease token, whose digest is stored, from `lease_salt`. A restore
     replaces the digest by a revoked one.
     """
@@ -240,6 +241,7 @@ class AttemptRow(Base):
     utilization: Mapped[dict[str, Any] | None]
     traceparent: Mapped[str | None] = mapped_column(String(55))
     last_report_at: Mapped[datetime | None]
+    is_ending: Mapped[bool] = mapped_column(default=False, server_default=false())
     ended_at: Mapped[datetime | None]
     __table_args__ = (
         UniqueConstraint("trial_id", "number"),

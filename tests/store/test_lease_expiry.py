@@ -39,6 +39,7 @@ from trainer.wire import (
     Failure,
     FailureKind,
     Finish,
+    Heartbeat,
     Instance,
     Outcome,
     Report,
@@ -305,6 +306,20 @@ def test_a_trial_that_reports_nothing_for_too_long_fails(context: Context) -> No
     trial = trial_of(context, held)
     assert (trial.status, trial.failure_kind) == ("failed", "silent")
     assert re.match(r"no report for (6[1-9]|[7-9]\d|1\d\d) s ", trial.reason or "")
+
+
+def test_a_holder_that_finds_out_how_its_attempt_has_ended_owes_no_report(context: Context) -> None:
+    """It may wait longer for Ray's verdict on a node than `report_timeout_seconds`. A silent one is lost."""
+    held = an_assignment(context, failures={"report_timeout_seconds": 10})
+    take_heartbeat(context, held.trial, held.lease.token, Heartbeat(is_ending=True))
+    take_heartbeat(context, held.trial, held.lease.token, Heartbeat())
+    let_pass(context, 11)
+    enforce_time_limits(context)
+    assert trial_of(context, held).status == "running"
+    let_pass(context, OVER_A_LEASE)
+    enforce_time_limits(context)
+    expire_leases(context)
+    assert trial_of(context, held).status == "queued"
 
 
 def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) -> None:

@@ -86,6 +86,7 @@ class FakeService:
         self.finishes: dict[str, Finish] = {}
         self.heartbeats: dict[str, int] = defaultdict(int)
         self.phases: dict[str, list[PhaseSeconds | None]] = defaultdict(list)
+        self.ending: set[str] = set()
         self.samples: dict[str, list[SystemSample]] = defaultdict(list)
         self.times: dict[str, dict[str, float]] = defaultdict(dict)
         self._assigned: dict[str, Assignment] = {}
@@ -278,6 +279,7 @@ class FakeService:
         with self._changed:
             self.heartbeats[trial] += 1
             self.phases[trial].append(message.phases)
+            self.ending |= {trial} if message.is_ending else set()
             self.samples[trial] += message.system_metrics
             self._changed.notify_all()
             self._changed.wait_for(lambda: trial in self.orders or self.refusal(trial, "heartbeat"), seconds)

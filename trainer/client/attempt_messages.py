@@ -16,6 +16,7 @@ class Progress:
     running_seconds: float | None = None
     world_size: int | None = None
     system_metrics: list[dict[str, Any]] = field(default_factory=list)
+    is_ending: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         return _without_absent(vars(self))

@@ -81,6 +81,9 @@ class Heartbeat(Message):
     """how many workers an elastic group has; absent before they start"""
     system_metrics: SystemSamples = Field(default_factory=list)
     """samples that the service has not confirmed yet, in the order of their sequence"""
+    is_ending: Bool = False
+    """no worker trains any more, and the holder finds out how the attempt has ended: from then on
+    `report_timeout_seconds` does not count"""
     has_alternatives: Bool = False
     """the holder knows further addresses of the service"""
 

@@ -64,6 +64,8 @@ def _take_heartbeat(context: Context, trial_id: str, token: str | None, message:
         if message.running_seconds is not None and leased.attempt.began_at is None:
             leased.attempt.began_at = leased.now - timedelta(seconds=message.running_seconds)
         note_phases(leased, message.phases)
+        if message.is_ending and not leased.attempt.is_ending:
+            leased.attempt.is_ending = True
         leased.note_world_size(message.world_size)
         note_system_metrics(leased, message.system_metrics)
         only_service = None if message.has_alternatives else context.service_name

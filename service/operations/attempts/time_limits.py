@@ -98,7 +98,7 @@ def _overdue(
     heard_at = filter(None, (attempt.started_at, attempt.last_report_at, reachable_since))
     silent = min(map(seconds_since, heard_at))  # not since the latest time: the clock may have been set back
     timeout = spec.failures.report_timeout_seconds
-    if timeout is not None and silent >= timeout:
+    if timeout is not None and silent >= timeout and not attempt.is_ending:
         message = f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
         return Failure(kind=FailureKind.SILENT, message=message)
     began_at = function_began_at(attempt)

@@ -13,7 +13,7 @@ ERROR = {"kind": "lost", "message": "away", "began": True, "traceback": None, "r
 def test_what_a_heartbeat_tells_is_all_of_the_wires_heartbeat_that_is_about_the_attempt() -> None:
     about_the_call = {"wait_seconds", "has_alternatives"}
     assert {one.name for one in fields(Progress)} == set(Heartbeat.model_fields) - about_the_call
-    body = Progress(PHASES, 15.0, 2, [SAMPLE]).to_json()
+    body = Progress(PHASES, 15.0, 2, [SAMPLE], is_ending=True).to_json()
     assert Heartbeat.model_validate(body).model_dump(mode="json", exclude=about_the_call) == body
 
 

@@ -98,6 +98,7 @@ class Attempt:
         self._runner = runner
         self._clock = AttemptClock()
         self.has_reported = False
+        self._is_ending = False
         self._masker = masker
         self.log_fields = log_context.current()
 
@@ -162,6 +163,7 @@ class Attempt:
             running_seconds=self._clock.running_seconds,
             world_size=self.delivery.reports.world_size,
             system_metrics=self.system_samples.due(),
+            is_ending=self._is_ending or None,
         )
 
     def system_sampled(
@@ -337,7 +339,7 @@ class Attempt:
         in `Ranks.take_remains`.
         """
         self._clock.end_of_workers(self.ranks.world_size)
-        self.ranks.take_remains(read_remains, self._put_log)
+        self._take_remains(read_remains)
         self.validations.training_is_over()
         self.delivery.flush(GIVE_BACK_SECONDS if isinstance(self.state.current, Preempted) else None)
         state = self.state.conclude()
@@ -362,6 +364,13 @@ class Attempt:
             ),
         )
         return outcome_of(end)
+
+    def _take_remains(self, read: Callable[[int], Remains]) -> None:
+        """Their nodes may not answer for longer than the trial may be without a report, which would fail it."""
+        if self.ranks.silent and not self.state.is_ending_now:
+            self._is_ending = True
+            self.delivery.tell_ending()
+        self.ranks.take_remains(read, self._put_log)
 
     def abandon(self, failure: Failure) -> None:
         """End it as lost, because the slot cannot go on. Reports that are not delivered yet are dropped."""

@@ -11,7 +11,7 @@ from trainer.client.attempt_messages import FinishBody, Progress
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
 from trainer.client.finish import post_finish
 from trainer.client.heartbeat import HeartbeatThread
-from trainer.client.http import ServiceClient, post_with_samples
+from trainer.client.http import ServiceClient, post_with_samples, with_alternatives
 from trainer.client.listener import ServiceListener
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import ReportOutbox
@@ -48,6 +48,15 @@ class Delivery:
     def start(self) -> None:
         for thread in (self.reports, self.logs, self._heartbeat):
             thread.start()
+
+    def tell_ending(self) -> None:
+        """Tell the service that no report is to come. The heartbeat tells it, too, but may not be due for long."""
+        body = {"is_ending": True, **with_alternatives(self.client)}
+        with log_context.request():
+            try:
+                self.client.post(f"/v1/trials/{self._trial}/heartbeat", body)
+            except (LeaseLost, CallRefused, ServiceUnreachable) as error:
+                logger.warning("the service does not know yet that %s is ending: %s", self._run, error)
 
     def flush(self, seconds: float | None) -> None:
         """Wait until all reports are delivered, for at most `seconds`, and then as long for the logs."""

@@ -16,9 +16,11 @@ from tests.trainer.slot.attempt.played_attempt import (
     play,
     played,
 )
+from trainer.client.errors import ServiceUnreachable
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.attempt_state import Abandoned, Killed, LeaseLost, Preempted, Refused
 from trainer.slot.attempt.outcome import AttemptOutcome
+from trainer.slot.attempt.ranks import Remains
 from trainer.worker.failures import LOST, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import RankReport, WorkerEnded
 
@@ -160,6 +162,46 @@ def test_a_report_and_a_saved_checkpoint_that_are_told_again_reach_the_service_o
             sent = [(report.sequence, report.checkpoint is not None) for report in one.service.reports[one.trial]]
             assert sorted(set(sent)) == [(0, False), (0, True), (1, False)]
             assert len(sent) == 3
+
+    play(run)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_the_service_knows_that_no_report_is_to_come_while_the_slot_asks_a_silent_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_away: bool
+) -> None:
+    """A heartbeat tells it if the service was away at first."""
+
+    async def run() -> None:
+        async with played(tmp_path, scaling={"num_workers": 2}, lease_seconds=0.3) as one:
+            await one.report(0)
+            one.attempt.ranks.add_ended(0, WorkerEnded(failure=Failure(USER_ERROR, "a collective timed out")))
+            one.attempt.worker_started(1, STARTED)
+            if is_away:
+                monkeypatch.setattr(one.attempt.delivery.client, "post", away)
+            assert one.trial not in one.service.ending
+
+            def read(_rank: int) -> Remains:
+                one.service.wait_for(lambda: one.trial in one.service.ending)
+                return "", None, None
+
+            outcome = await asyncio.to_thread(one.attempt.conclude, None, read)
+            assert outcome is not None
+            assert outcome.failure is not None
+
+    def away(*_: Any, **__: Any) -> None:
+        raise ServiceUnreachable("away")
+
+    play(run)
+
+
+def test_an_attempt_whose_ranks_have_all_told_their_ends_has_nothing_to_find_out(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            await one.report(0)
+            await one.attempt.worker_ended(0, WorkerEnded())
+            await one.finished()
+            assert one.service.ending == set()
 
     play(run)
 
