@@ -9,8 +9,8 @@ import re
 CONNECTION_FAILURES = frozenset({"ActorUnavailableError", "LocalRayletDiedError", "NodeDiedError", "RpcError"})
 """The death of a node or of the connection to it. `ray.train.report()` raises them, too."""
 
-RAY_FAILURES = CONNECTION_FAILURES | {"OwnerDiedError", "WorkerCrashedError"}
-"""The death of a part of Ray, or of the connection to it."""
+RAY_FAILURES = CONNECTION_FAILURES | {"ObjectStoreFullError", "OutOfDiskError", "OwnerDiedError", "WorkerCrashedError"}
+"""The death of a part of Ray, or of the connection to it, and a node that has no room for what Ray keeps there."""
 
 DEATHS = frozenset({"ActorDiedError", "RayActorError", "WorkerGroupStartupFailedError", "WorkerHealthCheckFailedError"})
 """The death of a process of the attempt."""

@@ -12,6 +12,7 @@ from trainer.client.http import ServiceClient, download_package
 from trainer.package_files import REQUIREMENTS_FILE, requirements_in
 from trainer.ray_train.node_call import run_on_node
 from trainer.slot.nodes.node_tasks import remove_folder
+from trainer.worker.node_disk import naming_failed_disk
 
 logger = logging.getLogger("paceline")
 
@@ -32,10 +33,15 @@ class UserPackage:
         self.requirements: list[str] = []
 
     def download(self, client: ServiceClient, package_id: str | None, is_cancelled: Callable[[], bool]) -> None:
-        """For the first attempt: all attempts of a slot have the same package. Raises as `download_package`."""
+        """For the first attempt: all attempts of a slot have the same package.
+
+        Raises as `download_package`, and NodeDiskFailed.
+        """
         if package_id and self.content is None:
             found = download_package(client, package_id, is_cancelled)
-            self.content, self.filename = ray.put(found.content), found.filename
+            with naming_failed_disk("the package cannot be stored"):
+                self.content = ray.put(found.content)
+            self.filename = found.filename
             self.requirements = _requirements(found.content, found.filename)
 
     def runtime_env(self, asked_for: Mapping[str, Any] | None) -> dict[str, Any]:

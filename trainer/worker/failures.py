@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from trainer.open_file_limit import has_node_too_many, has_process_too_many, open_file_advice
 from trainer.ray_train.ray_errors import CONNECTION_FAILURES
 from trainer.storable_values import storable_text
-from trainer.worker.node_disk import NodeDiskFailed
+from trainer.worker.node_disk import OBJECT_STORE_ERRORS, OBJECT_STORE_FULL, NodeDiskFailed, ObjectStoreFailed
 from trainer.worker.user_code import BadEntrypoint
 from trainer.worker.user_frames import is_raised_in, plain_traceback, user_location, user_traceback
 
@@ -61,7 +61,8 @@ class Failure:
     all failed ranks. `bytes_without_room`: the size of a rank's checkpoint for which the storage had no room.
     `is_of_package`: the user's package has raised the exception itself, in no call of a library. `is_refusal`: the
     service has refused a report. `is_checkpoint_missing`: the storage has not the checkpoint to resume from.
-    `is_of_node_disk`: the disk of the rank's node is full, or fails, also once the trial's files are removed.
+    `is_of_node_disk`: the disk of the rank's node is full, or fails, also once the trial's files are removed;
+    `is_of_object_store`: where Ray's object store needs it.
     `is_at_start`: the rank's function had not begun.
     """
 
@@ -74,6 +75,7 @@ class Failure:
     is_refusal: bool = False
     is_checkpoint_missing: bool = False
     is_of_node_disk: bool = False
+    is_of_object_store: bool = False
     is_at_start: bool = False
 
 
@@ -193,6 +195,7 @@ def _described(
         is_of_package=is_of_package,
         is_checkpoint_missing=resume is not None and isinstance(error, NotThere),
         is_of_node_disk=isinstance(error, NodeDiskFailed) and open_file_advice(str(error), is_own=True) is None,
+        is_of_object_store=isinstance(error, ObjectStoreFailed),
         is_at_start=is_importing,
     )
 
@@ -245,6 +248,8 @@ def headline(error: BaseException) -> str:
         return of_task
     while isinstance(cause := vars(error).get("cause"), BaseException):
         error = cause  # Ray wraps what a worker raised
+    if isinstance(error, OBJECT_STORE_ERRORS):  # of an object that cannot be read, Ray says only its number
+        return f"{type(error).__name__}: {OBJECT_STORE_FULL}"
     first_line = next(iter(_text_of(error).strip().splitlines()), "")
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
 

@@ -231,8 +231,9 @@ class RankSession:
         """Reset the process and leave its folders; returns the end with the times, and whether it can be used again."""
         not_reusable = self._reset(baseline, ended)
         not_left = self._leave_folders()
-        if ended.failure is not None and ended.failure.is_of_node_disk and has_room():
-            ended = replace(ended, failure=replace(ended.failure, is_of_node_disk=False))
+        failure = ended.failure
+        if failure is not None and failure.is_of_node_disk and has_room(of_object_store=failure.is_of_object_store):
+            ended = replace(ended, failure=replace(failure, is_of_node_disk=False))
         return replace(ended, times=self.times.at_end(), not_reusable=not_left or not_reusable)
 
     def _data_wait(self) -> DataWait | None:

@@ -1,12 +1,14 @@
 """A slot does not use a node whose disk is full for its next attempts. Starts no Ray."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import OutOfDiskError
 
 from tests.trainer.fake_service import FakeService
 from tests.trainer.slot.attempt.played_attempt import STARTED, CountingRunner
@@ -22,6 +24,7 @@ from trainer.slot.user_package import UserPackage
 from trainer.wire import Finish
 from trainer.worker.failures import LOST, PREEMPTED, Failure
 from trainer.worker.messages import WorkerEnded
+from trainer.worker.node_disk import NodeDiskFailed
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
@@ -81,10 +84,14 @@ class PlayedSlot:
     async def run(self, **ends: WorkerEnded) -> Finish:
         """Run a trial whose ranks, on the nodes with these names, end so."""
         self.runner.ends = ends
-        trial = self.service.add_trial({"entrypoint": "train:train_fn", "scaling": {"num_workers": len(ends)}})
+        return await self.execute({"scaling": {"num_workers": len(ends)}})
+
+    async def execute(self, trainer: dict[str, Any]) -> Finish:
+        trial = self.service.add_trial({"entrypoint": "train:train_fn", **trainer})
         assignment = Assignment.from_json(self.service.assign(trial))
         self.executor.accept(assignment, "key", {})
-        await asyncio.to_thread(self.executor.execute, assignment)
+        with contextlib.suppress(NodeDiskFailed):  # the slot would close
+            await asyncio.to_thread(self.executor.execute, assignment)
         return self.service.finishes[trial]
 
 
@@ -140,6 +147,22 @@ def test_a_slot_whose_workers_are_on_a_node_that_another_has_found_full_leaves_i
         finish = await slot.run(other=GOOD, third=GOOD)
         assert not finish.next, "a claim tells where there is room"
         assert slot.runner.closed_count == 2
+
+    play(test)
+
+
+def test_a_slot_whose_object_store_has_no_room_for_the_package_loses_the_attempt_and_says_why(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Any) -> None:
+        raise OutOfDiskError("Local disk is full")
+
+    async def test(slot: PlayedSlot) -> None:
+        monkeypatch.setattr("ray.put", full)
+        finish = await slot.execute({"package": slot.service.add_package("x = 1")})
+        assert finish.error is not None
+        assert finish.error.kind == LOST
+        assert "the package cannot be stored: the disk of the node's object store is full; " in finish.error.message
 
     play(test)
 

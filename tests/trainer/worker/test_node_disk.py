@@ -106,16 +106,31 @@ def test_a_node_without_room_for_the_package_loses_the_attempt_and_does_not_fail
     assert failure.message == f"{what}: {SHUT_OUT.format(code, os.strerror(code))}"
 
 
+def full(_: Any) -> Any:
+    raise ray.exceptions.OutOfDiskError("00ff", "owner", "call site")
+
+
 def test_an_object_store_without_room_for_the_package_loses_the_attempt(
     failure_of: Callable[..., Failure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: Any) -> Any:
-        raise ray.exceptions.OutOfDiskError("full")
-
     monkeypatch.setattr(ray, "get", full)
     failure = failure_of()
     assert failure.kind == LOST
     assert failure.message.startswith("the package cannot be unpacked: the disk of the node's object store is full; ")
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_node_whose_object_store_has_no_room_afterwards_either_has_a_failed_disk(
+    session_of: Callable[..., RankSession], monkeypatch: pytest.MonkeyPatch, *, is_full: bool
+) -> None:
+    """Ray takes no object on a disk that is 95 % full, where files still have room."""
+    session = session_of()
+    monkeypatch.setattr(ray, "get", full)
+    monkeypatch.setattr(ray, "put", full if is_full else lambda _: None)
+    baseline: Any = SimpleNamespace(streams=SimpleNamespace(put_back=lambda: None))
+    failure = session._left(baseline, session._train()).failure
+    assert failure is not None
+    assert (failure.kind, failure.is_of_node_disk) == (LOST, is_full)
 
 
 @pytest.mark.parametrize("code", [errno.ENAMETOOLONG, errno.EISDIR])

@@ -14,6 +14,8 @@ from ray.exceptions import (
     ActorUnavailableError,
     LocalRayletDiedError,
     NodeDiedError,
+    ObjectStoreFullError,
+    OutOfDiskError,
     RayTaskError,
     RpcError,
 )
@@ -345,6 +347,27 @@ def test_a_checkpoint_whose_storage_is_away_is_not_the_users_error(
     (root / "checkpoint").mkdir()
     assert kind_of_reading(root / "checkpoint", "misspelled.pt") == "user_error"
     assert kind_of_reading(root / "away" / "checkpoint", root / "data.csv") == "user_error", "another file"
+
+
+FULL_STORES = [OutOfDiskError("00ff", "owner", "call site"), ObjectStoreFullError("Failed to put object")]
+
+
+@pytest.mark.parametrize("error", FULL_STORES, ids=lambda error: type(error).__name__)
+def test_a_full_object_store_is_told_with_what_to_do(error: Exception) -> None:
+    """Of an object that could not be read, Ray says only its number."""
+    failure = describe(error, rank=0, world_size=1, is_importing=False, folder=None)
+    assert failure.kind == "user_error", "the function may have filled it itself"
+    assert failure.message.startswith(f"{type(error).__name__}: the object store of a node is full, and so is ")
+    assert "--object-store-memory" in failure.message
+    of_task = RayTaskError("f", "its traceback", error).as_instanceof_cause()
+    assert describe(of_task, rank=0, world_size=1, is_importing=False, folder=None).message == failure.message
+
+
+@pytest.mark.parametrize("error", FULL_STORES, ids=lambda error: type(error).__name__)
+def test_an_object_store_in_which_ray_train_finds_no_room_is_a_loss(error: Exception) -> None:
+    failure = classified(rays("ControllerError", "failed", controller_failure=error))
+    assert failure.kind == "lost"
+    assert failure.message.startswith(f"Ray failed: {type(error).__name__}: the object store of a node is full, ")
 
 
 def kind_of_missing(file: Path, resume: str) -> str:
