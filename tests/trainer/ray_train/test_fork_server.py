@@ -247,6 +247,52 @@ def test_a_worker_with_other_variables_that_libraries_read_at_their_import_is_no
     assert worker.launcher.returncode == 7
 
 
+@pytest.mark.parametrize("name", ["RAY_DATA_SHUFFLE_COMPRESSION", "RAY_DATA_SHUFFLE_INPUT_BATCH_BYTES"])
+def test_a_variable_that_ray_data_reads_at_its_import_reaches_the_worker(small_raylet: FakeRaylet, name: str) -> None:
+    """`ray.data.context` keeps its value."""
+    assert is_forked(small_raylet.facts("stay"))
+    worker = small_raylet.run("stay", **{name: "1"})
+    assert worker.facts()["pid"] == worker.launcher.pid
+    assert f"differ from the fork server's: {name}" in small_raylet.log
+
+
+def test_variables_that_rays_libraries_read_later_neither_keep_a_worker_from_the_server_nor_stay_there(
+    small_raylet: FakeRaylet,
+) -> None:
+    raylet = small_raylet.another_node()
+    variables = {"RAY_DATA_SHUFFLE_MAP_WORKER": "first", "RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "1234"}
+    first, second = raylet.facts("stay", **variables), raylet.facts("stay")
+    assert is_forked(first)
+    assert first["parent"] == second["parent"]
+    assert first["environment"].items() >= variables.items()
+    assert second["environment"].keys().isdisjoint(variables)
+    assert b"1234" not in Path(f"/proc/{second['parent']}/environ").read_bytes()
+
+
+READS = """
+import importlib, os, sys
+read = set()
+find = os._Environ.__getitem__
+def noting(self, name):
+    read.add(name)
+    return find(self, name)
+os._Environ.__getitem__ = noting
+os._Environ.__contains__ = lambda self, name: read.add(name) or self.encodekey(name) in self._data
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+print(*sorted(read))
+"""
+
+
+def test_no_import_reads_a_variable_whose_value_does_not_keep_a_worker_from_the_server() -> None:
+    """Except for the number of threads, which a fork sets. Credentials are not read either."""
+    program = [sys.executable, "-c", READS, *fork_server.PRELOADED, *fork_server.PRELOADED_LATER]
+    names = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert "RAY_DATA_SHUFFLE_COMPRESSION" in names
+    read = {name for name in names if name.startswith(fork_server.IMPORT_SETTINGS)} - {"OMP_NUM_THREADS"}
+    assert [name for name in sorted(read) if not fork_server.is_import_setting(name)] == []
+
+
 def test_a_killed_server_leaves_its_workers_alive_and_is_replaced(small_raylet: FakeRaylet) -> None:
     first = small_raylet.facts("stay")
     server = server_of(first)

@@ -51,11 +51,22 @@ IMPORT_SETTINGS = (
 """Prefixes of the variables that may be read at an import. A worker with other values than the fork server's own is not
 forked."""
 
-RUN_SETTINGS = ("OMP_NUM_THREADS", "RAY_DATA_SHUFFLE_", "RAY_TRAIN_", "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC")
+# fmt: off
+RUN_SETTINGS = (
+    "OMP_NUM_THREADS", "RAY_DATA_SHUFFLE_MAP_WORKER", "RAY_DATA_SHUFFLE_REDUCE_WORKER", "RAY_TRAIN_",
+    "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC",
+)
+# fmt: on
 """Prefixes of exceptions among them, which no import reads: a worker with other values is forked all the same."""
+
 
 CREDENTIALS = ("_KEY", "_PASSWORD", "_SECRET", "_TOKEN")
 """Ends of names that no import reads either, such as `NVIDIA_API_KEY`: one experiment's, and not for others to see."""
+
+READ_AT_IMPORT = frozenset(
+    {"RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "RAY_TRAIN_V2_ENABLED", "TORCH_COMPILE_STICKY_PGO_KEY"}
+)
+"""Of these exceptions, what an import reads nevertheless."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Keeps libraries from starting threads at their import: a process with several cannot be forked safely."""
@@ -106,11 +117,12 @@ def option(arguments: list[str], name: str) -> str:
 
 
 def is_import_setting(name: str) -> bool:
-    return name.startswith(IMPORT_SETTINGS) and not name.endswith(CREDENTIALS)
+    is_exception = name.startswith(RUN_SETTINGS) or name.endswith(CREDENTIALS)
+    return name in READ_AT_IMPORT or (name.startswith(IMPORT_SETTINGS) and not is_exception)
 
 
 def import_settings() -> dict[str, str]:
-    return {k: v for k, v in os.environ.items() if is_import_setting(k) and not k.startswith(RUN_SETTINGS)}
+    return {name: value for name, value in os.environ.items() if is_import_setting(name)}
 
 
 def is_own_process(connection: socket.socket) -> bool:
@@ -207,7 +219,7 @@ def server_environment() -> dict[str, str]:
         return dict(os.environ)
     raylets = (os.fsdecode(one).partition("=") for one in content.split(b"\0") if b"=" in one)
     shared = {name: value for name, _, value in raylets if not is_import_setting(name)}
-    return {**shared, **{k: v for k, v in os.environ.items() if is_import_setting(k)}}
+    return {**shared, **import_settings()}
 
 
 def read_umask() -> int:
