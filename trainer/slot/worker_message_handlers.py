@@ -80,8 +80,8 @@ class WorkerMessageHandlers:
     async def log(self, run: str, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
         """Accepts the output immediately; returns when the rank may send more."""
         if (attempt := self._attempt_of(run)) is not None:
-            attempt.log(rank, offset, text, positions)
-            await attempt.room_for_logs()
+            attempt.logs.add(rank, offset, text, positions)
+            await attempt.logs.room()
 
     @at_least_once
     async def oom_kills_seen(self, run: str, rank: int, kills: int | None) -> None:

@@ -17,6 +17,7 @@ from trainer.resources import describe_workers
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt.all_gather import AllGather
 from trainer.slot.attempt.attempt_clock import AttemptClock
+from trainer.slot.attempt.attempt_logs import AttemptLogs
 from trainer.slot.attempt.attempt_state import (
     Abandoned,
     AttemptState,
@@ -31,6 +32,7 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
+from trainer.slot.attempt.failed_group import FailedGroup
 from trainer.slot.attempt.loop_signal import LoopSignal
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
@@ -50,9 +52,6 @@ from trainer.worker.user_process import UserProcess
 logger = logging.getLogger("paceline")
 
 NO_SECRETS = Masker(())
-
-OTHER_RANKS_SECONDS = 0.5
-"""How long the other ranks have to report what happened to them after one rank has failed."""
 
 
 class Attempt:
@@ -84,17 +83,18 @@ class Attempt:
         self.delivery = Delivery(assignment, addresses, self, self._progress)
         self.system_samples = SystemSamples()
         self._sizes = CheckpointSizes()
-        self.validations = Validations(
-            assignment.trainer.validation, start_validation, self._validation_ended, self._note_not_validated
-        )
+        self._changes = LoopSignal(loop)
+        self.logs = AttemptLogs(self.ranks, self.delivery.logs, masker, self._changes)
+        # A failed one is noted in its log, because the trial may well complete without it.
+        note = partial(self.logs.add_note, self._workers.max_workers)
+        self.validations = Validations(assignment.trainer.validation, start_validation, self._validation_ended, note)
         self.barrier = ReportBarrier(self._deliver, runner.wake, self.validations.is_asked)
         self.all_gather = AllGather()
         self._deciding_sequence: int | None = None
         self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self.end_now)
         self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, partial(self.end_now, Killed()))
         self._loop = loop
-        self._changes = LoopSignal(loop)
-        self._ending_of_others: asyncio.Task[None] | None = None
+        self._failed_group = FailedGroup(self.ranks, runner.actors, self.state.end_workers)
         self._runner = runner
         self._clock = AttemptClock()
         self.has_reported = False
@@ -173,13 +173,6 @@ class Attempt:
         if self.ranks.have_all_started:
             self.system_samples.add(node, {**load, **gpu_metrics(gpus, self.ranks.gpus_beside(rank))})
 
-    def log(self, rank: int, offset: int, text: str, positions: dict[str, int]) -> None:
-        self.ranks.add_log(rank, offset, text, positions, self.delivery.logs.put)
-
-    async def room_for_logs(self) -> None:
-        """Wait until the ranks may send more output."""
-        await self._changes.wait_until(lambda: self.delivery.logs.has_room)
-
     async def validated(self, seconds: float | None) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """What validations have found, as `Validations.found`, once none is pending, or after so many seconds."""
         await self._changes.wait_until(
@@ -195,44 +188,25 @@ class Attempt:
         rank = self._workers.max_workers
         if not self.validations.began(start, process):
             return self.ranks.log_offsets.get(rank, 0)
-        return self.ranks.end_of_log(rank, self.delivery.logs.put)
+        return self.logs.end_of(rank)
 
     def _validation_ended(self, sequence: int, metrics: Mapping[str, Any]) -> None:
         self.delivery.reports.release(sequence, metrics)
         self._changes.notify()
 
-    def _note_not_validated(self, message: str) -> None:
-        """In the log of the validations: the trial may well complete without this one's metrics."""
-        rank, put, masked = self._workers.max_workers, self.delivery.logs.put, self._masker.mask(message)
-        self.ranks.add_log(rank, self.ranks.end_of_log(rank, put), f"[paceline: {masked}]\n", {}, put)
-
     async def worker_failed(self, rank: int, failure: Failure) -> None:
         """A checkpoint of the rank could not be saved in the background. Its function may still train."""
         self.ranks.add_background_failure(rank, failure)
-        await self._end_after_failure()
+        await self._failed_group.end()
 
     async def worker_ended(self, rank: int, ended: WorkerEnded) -> None:
         self.ranks.add_ended(rank, ended)
         if self.ranks.have_all_ended:
             self._runner.wake(ending=True)
         elif ended.failure is not None:
-            await self._end_after_failure()
+            await self._failed_group.end()
         else:
             self.stuck_search.begin()
-
-    async def _end_after_failure(self) -> None:
-        """The other ranks may wait for the one that has failed, and never end.
-
-        Later failures, and repeated messages, wait for the first search: another one would take ranks for dead that
-        were ended since.
-        """
-        if self._ending_of_others is None:
-            self._ending_of_others = asyncio.create_task(self._end_others())
-        await asyncio.shield(self._ending_of_others)
-
-    async def _end_others(self) -> None:
-        await self.ranks.find_dead(self._runner.actors())
-        self._loop.call_later(OTHER_RANKS_SECONDS, self.state.end_workers)
 
     def checkpoint_saved(self, sequence: int, path: str) -> None:
         """All ranks have saved the checkpoint of this report. From any thread."""
@@ -370,7 +344,7 @@ class Attempt:
         if self.ranks.silent and not self.state.is_ending_now:
             self._is_ending = True
             self.delivery.tell_ending()
-        self.ranks.take_remains(read, self._put_log)
+        self.ranks.take_remains(read, self.logs.add_rest)
 
     def abandon(self, failure: Failure) -> None:
         """End it as lost, because the slot cannot go on. Reports that are not delivered yet are dropped."""
@@ -416,9 +390,6 @@ class Attempt:
                 return failure.kind != LOST
             case _:
                 return True
-
-    def _put_log(self, rank: int, offset: int, text: str) -> None:
-        self.delivery.logs.put(rank, offset, self._masker.mask(text))
 
     def _close(self) -> None:
         self.delivery.close()

@@ -210,8 +210,8 @@ def test_its_end_waits_until_a_slow_service_has_all_of_its_output(tmp_path: Path
     async def run() -> None:
         async with played(tmp_path) as one:
             one.service.takes_logs.clear()
-            one.attempt.log(0, 0, "the first half, ", {})
-            one.attempt.log(0, 16, 300_000 * "x", {})
+            one.attempt.logs.add(0, 0, "the first half, ", {})
+            one.attempt.logs.add(0, 16, 300_000 * "x", {})
             await one.attempt.worker_ended(0, WorkerEnded())
             concluding = asyncio.create_task(one.conclude())
             await asyncio.wait([concluding], timeout=0.5)
@@ -226,10 +226,10 @@ def test_its_end_waits_until_a_slow_service_has_all_of_its_output(tmp_path: Path
 def test_its_ranks_wait_with_more_output_than_the_service_takes(tmp_path: Path) -> None:
     async def run() -> None:
         async with played(tmp_path) as one:
-            await one.attempt.room_for_logs()
+            await one.attempt.logs.room()
             one.service.takes_logs.clear()
-            one.attempt.log(0, 0, 3_000_000 * "x", {})
-            waiting = asyncio.create_task(one.attempt.room_for_logs())
+            one.attempt.logs.add(0, 0, 3_000_000 * "x", {})
+            waiting = asyncio.create_task(one.attempt.logs.room())
             await asyncio.wait([waiting], timeout=0.2)
             assert not waiting.done()
             one.service.takes_logs.set()

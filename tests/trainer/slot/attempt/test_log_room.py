@@ -32,8 +32,8 @@ async def waiting_rank(tmp_path: Path) -> AsyncIterator[tuple[Played, Callable[[
     async with played(tmp_path) as one:
         one.service.takes_logs.clear()
         try:
-            one.attempt.log(0, 0, 3_000_000 * "x", {})
-            rank = asyncio.create_task(one.attempt.room_for_logs())
+            one.attempt.logs.add(0, 0, 3_000_000 * "x", {})
+            rank = asyncio.create_task(one.attempt.logs.room())
             await asyncio.to_thread(until, lambda: one.service.log_calls, "the first call with output", SECONDS)
             yield one, lambda: not rank.done()
             async with asyncio.timeout(SECONDS):

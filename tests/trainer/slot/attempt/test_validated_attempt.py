@@ -74,10 +74,10 @@ def test_the_output_of_each_process_that_validates_follows_that_of_the_one_befor
     async def run(one: Played) -> None:
         one.service.expects_gaps = True
         for offset, text in ((0, "the first one\n"), (14 + 5, "without its middle\n")):
-            one.attempt.log(1, offset, text, {})
+            one.attempt.logs.add(1, offset, text, {})
         second = one.attempt.validation_began("second", PROCESS)
         assert second == 14 + 5 + 19
-        one.attempt.log(1, second, "the second one\n", {})
+        one.attempt.logs.add(1, second, "the second one\n", {})
         await one.attempt.worker_ended(0, WorkerEnded())
         await one.conclude()
         expected = "the first one\n[missing up to 19]without its middle\nthe second one\n"
@@ -93,10 +93,10 @@ def test_a_repeated_start_of_a_validation_changes_nothing(tmp_path: Path) -> Non
         one.attempt.validation_began("first", UserProcess("dead", [], None))
         for _ in range(2):
             assert one.attempt.validation_began("second", PROCESS) == 0
-        one.attempt.log(1, 3, "b\n", {})  # before what it has printed earlier
+        one.attempt.logs.add(1, 3, "b\n", {})  # before what it has printed earlier
         one.attempt.validation_began("first", UserProcess("dead", [], None))
         one.attempt.validation_began("second", PROCESS)
-        one.attempt.log(1, 0, "aa\n", {})
+        one.attempt.logs.add(1, 0, "aa\n", {})
         await one.report_for_validation(0)
         await one.attempt.worker_ended(0, WorkerEnded())
         (await one.validation(0)).end(loss=1.0)
@@ -130,7 +130,7 @@ def test_the_log_of_a_validation_that_is_not_repeated_has_what_came_after_lost_o
         await one.report_for_validation(0)
         validation = await one.validation(0)
         one.attempt.validation_began("first", PROCESS)
-        one.attempt.log(1, 5, "without its start\n", {})
+        one.attempt.logs.add(1, 5, "without its start\n", {})
         await one.attempt.worker_ended(0, WorkerEnded())
         concluding = asyncio.create_task(one.conclude())
         validation.end(FAILED)
