@@ -173,8 +173,9 @@ class Slot(WorkerMessageHandlers):
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         await asyncio.to_thread(self._clean_up)
 
+    @at_least_once
     async def until_closed(self) -> None:
-        """Never returns: what depends on this slot waits for the call to fail."""
+        """Never returns: what depends on this slot waits for the call to fail, as it does with the slot's process."""
         await asyncio.Event().wait()
 
     # Called by the workers, as what WorkerMessageHandlers has.

@@ -19,6 +19,7 @@ REPEATED = {
     "oom_kills_seen",
     "report",
     "secrets",
+    "until_closed",
     "unused_checkpoint_name",
     "validated",
     "validation_began",
