@@ -17,6 +17,7 @@ import ray
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.process_log.setup import LogSettings, set_up_logger
+from trainer.ray_train.repeated_calls import at_least_once
 from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
 from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.slot.assignment import Assignment, TrainerSpec
@@ -28,7 +29,7 @@ from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.orphan_check import OrphanCheck
 from trainer.slot.slot_status import SlotStatus
 from trainer.slot.user_package import UserPackage
-from trainer.slot.worker_message_handlers import WorkerMessageHandlers, at_least_once
+from trainer.slot.worker_message_handlers import WorkerMessageHandlers
 from trainer.traces import tracing
 from trainer.worker.messages import WorkerStarted
 

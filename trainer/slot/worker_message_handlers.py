@@ -1,29 +1,15 @@
 """The messages of the workers, and of a controller of their own, to their slot about its running attempt only."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import ray
+from typing import Any
 
 from trainer.decisions import STOP
+from trainer.ray_train.repeated_calls import at_least_once
 from trainer.ray_train.runners import WarmRunner
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt_executor import AttemptExecutor
 from trainer.worker.failures import Failure
 from trainer.worker.messages import RankReport, WorkerEnded
 from trainer.worker.user_process import UserProcess
-
-Handler = TypeVar("Handler", bound=Callable[..., Any])
-
-
-def at_least_once(handler: Handler) -> Handler:
-    """Ray calls it again when the connection broke during the call, so a repetition must change nothing.
-
-    It may come at any later time. Other calls are made once, and fail then: in the training function, that would lose
-    the attempt, and without a caller that waits the message.
-    """
-    repeated: Handler = ray.method(max_task_retries=-1)(handler)
-    return repeated
 
 
 class WorkerMessageHandlers:

@@ -30,12 +30,22 @@ REPEATED = {
 }
 
 
+def repeated_of(actor_class: type) -> set[str]:
+    methods = {name: getattr(actor_class, name) for name in dir(actor_class) if not name.startswith("__")}
+    return {name for name, one in methods.items() if getattr(one, "__ray_max_task_retries__", 0) == -1}
+
+
 def test_ray_repeats_the_messages_whose_repetition_changes_nothing() -> None:
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
-    methods = {name: getattr(Slot, name) for name in dir(Slot) if not name.startswith("__")}
-    repeated = {name for name, one in methods.items() if getattr(one, "__ray_max_task_retries__", 0) == -1}
-    assert repeated == REPEATED
+    assert repeated_of(Slot) == REPEATED
+
+
+def test_ray_repeats_the_calls_by_which_workers_get_their_datasets() -> None:
+    from trainer.worker.datasets.dataset_server import DatasetServer, DatasetStore  # noqa: PLC0415 - heavy
+
+    assert repeated_of(DatasetServer) == {"process", "shard"}
+    assert repeated_of(DatasetStore) == {"datasets", "join"}
 
 
 def test_a_late_message_of_an_earlier_attempt_does_not_reach_the_running_one() -> None:

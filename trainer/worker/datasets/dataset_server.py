@@ -19,6 +19,7 @@ from ray.train import DataConfig
 
 from trainer.ray_train.dataset_tasks import plan_here
 from trainer.ray_train.processes.forked_children import detach_children_from_ray
+from trainer.ray_train.repeated_calls import at_least_once
 from trainer.resources import Bundle
 from trainer.worker.datasets.datasets import Answer, DatasetsJob, make_datasets, no_dataset, value_of
 from trainer.worker.datasets.task_room import await_room
@@ -131,6 +132,7 @@ class DatasetStore:
         self._slots: dict[str, Any] = {}
         threading.Thread(target=self._end_with_slots, name="paceline-store", daemon=True).start()
 
+    @at_least_once
     def join(self, job: DatasetsJob, secrets: Mapping[str, str]) -> dict[str, Any]:
         """Stay as long as the job's slot lives, which also keeps the job's package. Returns a `UserProcess`."""
         os.environ.update(secrets)
@@ -138,6 +140,7 @@ class DatasetStore:
             self._slots = {**self._slots, job.run_by: job.slot.until_closed.remote()}
         return asdict(this_process(records_exit=False))
 
+    @at_least_once
     def datasets(self, job: DatasetsJob, secrets: Mapping[str, str]) -> Answer:
         """What a function prints goes to the log of this job's run if this call makes them."""
         return answer_of(lambda: self._maker.datasets(lambda: self._materialize(job, secrets)))
@@ -174,10 +177,12 @@ class DatasetServer:
         self._lock = threading.Lock()
         os.environ.update(self._secrets)
 
+    @at_least_once
     def process(self) -> dict[str, Any]:
         """As a `UserProcess`."""
         return asdict(this_process())
 
+    @at_least_once
     def shard(self, name: str | None, rank: int) -> Answer:
         """The iterator over a worker's share. All workers have to read a dataset that is split."""
         return answer_of(lambda: self._shard(name, rank))
