@@ -354,7 +354,7 @@ FULL_STORES = [OutOfDiskError("00ff", "owner", "call site"), ObjectStoreFullErro
 
 @pytest.mark.parametrize("error", FULL_STORES, ids=lambda error: type(error).__name__)
 def test_a_full_object_store_is_told_with_what_to_do(error: Exception) -> None:
-    """Of an object that could not be read, Ray says only its number."""
+    """Ray says only the number of an object that could not be read."""
     failure = describe(error, rank=0, world_size=1, is_importing=False, folder=None)
     assert failure.kind == "user_error", "the function may have filled it itself"
     assert failure.message.startswith(f"{type(error).__name__}: the object store of a node is full, and so is ")
