@@ -94,7 +94,7 @@ class Attempt:
         self.stuck_search = StuckSearch(self.ranks, self.barrier.made, self.state, self.end_now)
         self._time_limits = TimeLimits(assignment, loop, runner, self._leave_at_report, partial(self.end_now, Killed()))
         self._loop = loop
-        self._failed_group = FailedGroup(self.ranks, runner.actors, self.state.end_workers)
+        self._failed_group = FailedGroup(self.ranks, runner, self.state.end_workers)
         self._runner = runner
         self._clock = AttemptClock()
         self.has_reported = False

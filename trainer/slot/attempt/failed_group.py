@@ -1,9 +1,9 @@
 """What becomes of a worker group in which one rank has failed."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from trainer.ray_train.runners import Runner
 from trainer.slot.attempt.ranks import Ranks
 
 OTHER_RANKS_SECONDS = 0.5
@@ -13,13 +13,11 @@ OTHER_RANKS_SECONDS = 0.5
 class FailedGroup:
     """The other ranks may wait for the one that has failed, and never end: `end_workers` is called.
 
-    It belongs to one event loop. `actors()` has those of the ranks, as in `Ranks.find_dead`.
+    It belongs to one event loop.
     """
 
-    def __init__(
-        self, ranks: Ranks, actors: Callable[[], Mapping[int, Any]], end_workers: Callable[[], object]
-    ) -> None:
-        self._ranks, self._actors, self._end_workers = ranks, actors, end_workers
+    def __init__(self, ranks: Ranks, runner: Runner, end_workers: Callable[[], object]) -> None:
+        self._ranks, self._runner, self._end_workers = ranks, runner, end_workers
         self._ending: asyncio.Task[None] | None = None
 
     async def end(self) -> None:
@@ -33,5 +31,5 @@ class FailedGroup:
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
-        await self._ranks.find_dead(self._actors())
+        await self._ranks.find_dead(self._runner.actors())
         asyncio.get_running_loop().call_later(OTHER_RANKS_SECONDS, self._end_workers)
