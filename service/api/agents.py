@@ -9,8 +9,8 @@ from pydantic import AfterValidator
 
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
+from service.api.http.error_responses import problems
 from service.api.http.headers import services_header
-from service.api.http.openapi_errors import problems
 from service.api.http.pages import NAME_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route, refuse_unknown_query
 from service.api.http.security.access import needs

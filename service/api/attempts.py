@@ -9,8 +9,8 @@ from service.api.finish_wait import finish_caught_up
 from service.api.http.bodies.body_reader import MAX_BODY_BYTES
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, LeaseToken, TrialId
+from service.api.http.error_responses import problems
 from service.api.http.headers import services_header
-from service.api.http.openapi_errors import problems
 from service.api.http.routes import LeaseRoute
 from service.api.reports import BODY, REPORTS, serve_reports
 from service.errors import LeaseLost, NotFound

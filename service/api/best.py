@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from search.problem import sign_of
 from service.api.http.dependencies import Ctx, ExperimentName
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.confirmation import confirmation_view

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from service.api.http.archive_response import PART, WHOLE, IfRange, Range, archive_response
 from service.api.http.dependencies import Ctx, ExperimentName, TrialId
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.pages import NUMBER_KEY, REPORT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.checkpoint_retention import CheckpointPlan

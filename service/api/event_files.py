@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from service.api.http.archive_response import PART, WHOLE, IfRange, Range, archive_response
 from service.api.http.dependencies import Ctx, ExperimentName, TrialId
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.routes import Route
 from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailable
 from service.operations.checkpoints.event_files import open_experiments_event_files, open_trials_event_files

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from service.api.http.dependencies import Ctx, ExperimentName, Feeds
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.pages import NUMBER_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.queries import Whole
 from service.api.http.routes import Route

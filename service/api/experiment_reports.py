@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 
 from service.api.http.dependencies import Ctx, ExperimentName
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.pages import REPORT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream

@@ -13,7 +13,7 @@ from service.api.http.bodies.document_body import MERGE_PATCH, YAML, JsonOrYaml
 from service.api.http.bodies.submission_body import SpecAndCode
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.mirror_wait import wait_for_mirror

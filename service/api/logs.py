@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 
 from search.mistakes import Mistake
 from service.api.http.dependencies import Ctx, TrialId
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream

@@ -11,7 +11,7 @@ from search.mistakes import Mistake
 from service.api.http.bodies.body_reader import read_body
 from service.api.http.bodies.submission_body import checked_package
 from service.api.http.dependencies import Ctx
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.routes import Route
 from service.api.views.rows import RowView
 from service.errors import Invalid, NotFound, TooMuchWork

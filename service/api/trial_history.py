@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.http.dependencies import Ctx, TrialId
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.pages import (
     NUMBER_KEY,
     REPORT_KEY,

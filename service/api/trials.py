@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from service.api.http.bodies.body_reader import JSON
 from service.api.http.bodies.document_body import YAML, JsonOrYaml
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey, TrialId
-from service.api.http.openapi_errors import problems
+from service.api.http.error_responses import problems
 from service.api.http.pages import MAX_NUMBER, TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views

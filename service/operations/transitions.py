@@ -20,7 +20,7 @@ from service.domain.statuses import (
     TrialStatus,
 )
 from service.operations.locked_experiment import LockedExperiment
-from service.operations.rule_failures import logged_failures
+from service.operations.plugin_rule_errors import logged_failures
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.store.early_stopping.history import StoredCompleted

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.api.http.openapi_errors import InvalidRequest, Problem, merged, problems
+from service.api.http.error_responses import InvalidRequest, Problem, merged, problems
 from service.api.openapi.elastic_trainer import add_elastic_trainer
 from service.api.openapi.examples import BODIES, PARAMETERS
 from service.api.replay import ReplayRequest

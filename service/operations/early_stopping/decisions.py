@@ -11,7 +11,7 @@ from search.early_stopping.plugin_rules import has_trait, pool_of, releases_of, 
 from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
 from service.operations.locked_experiment import LockedExperiment
-from service.operations.rule_failures import logged_failures
+from service.operations.plugin_rule_errors import logged_failures
 from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import StoredHistory, stored_bracket_of

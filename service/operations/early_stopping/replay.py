@@ -19,7 +19,7 @@ from service.operations.early_stopping.replay_events import (
     replay_events,
     without_discarded,
 )
-from service.operations.rule_failures import refused_failures
+from service.operations.plugin_rule_errors import refused_failures
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.specification.models import ExperimentSpec

@@ -20,7 +20,7 @@ from service.operations.experiments.revival import (
     target_reached,
 )
 from service.operations.locked_experiment import LockedExperiment, lock_named
-from service.operations.rule_failures import refused_failures
+from service.operations.plugin_rule_errors import refused_failures
 from service.operations.spec_changes import store_spec
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
