@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.headers import services_header
 from service.api.http.pages import NAME_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route, refuse_unknown_query
@@ -102,7 +102,7 @@ async def send_deletion_results(
 @router.post(
     "/v1/agents/{name}/claim",
     response_model=Assignment,
-    responses=NOTHING_NOW | problems(AgentNameTaken),
+    responses=NOTHING_NOW | error_responses(AgentNameTaken),
     dependencies=_admits(Role.AGENT),
     openapi_extra=_CLAIM.openapi,
 )
@@ -149,7 +149,7 @@ async def release_agent_name(name: AgentName, instance: Annotated[Instance, Depe
 @router.post(
     "/v1/experiments/{experiment}/ask",
     response_model=Assignment,
-    responses=NOTHING_NOW | problems(NotFound, WrongState),
+    responses=NOTHING_NOW | error_responses(NotFound, WrongState),
     dependencies=_admits(Role.WRITE),
 )
 async def ask_for_trial(

@@ -9,7 +9,7 @@ from service.api.finish_wait import finish_caught_up
 from service.api.http.bodies.body_reader import MAX_BODY_BYTES
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, LeaseToken, TrialId
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.headers import services_header
 from service.api.http.routes import LeaseRoute
 from service.api.reports import BODY, REPORTS, serve_reports
@@ -19,7 +19,7 @@ from service.operations.attempts.rank_logs import store_log
 from service.runtime.events.notifier import wait_for_notification
 from trainer.wire import Answer, Decision, Finish, Finished, Heartbeat, LogChunk
 
-router = APIRouter(tags=["running trials"], route_class=LeaseRoute, responses=problems(NotFound, LeaseLost))
+router = APIRouter(tags=["running trials"], route_class=LeaseRoute, responses=error_responses(NotFound, LeaseLost))
 
 _HEARTBEAT = JsonBody(Heartbeat, absent=Heartbeat(), leased=True)
 _LOG = JsonBody(LogChunk, max_bytes=MAX_BODY_BYTES, leased=True)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from search.problem import sign_of
 from service.api.http.dependencies import Ctx, ExperimentName
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.pages import TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.confirmation import confirmation_view
@@ -32,7 +32,7 @@ class FrontView(Page[TrialView]):
     """the number of trials on the whole front"""
 
 
-@router.get("/{experiment}/best", responses=problems(NotFound))
+@router.get("/{experiment}/best", responses=error_responses(NotFound))
 def get_best(
     experiment: ExperimentName, context: Ctx, cursor: Cursor = None, limit: Limit = 100
 ) -> TrialDetail | FrontView:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from service.api.http.archive_response import PART, WHOLE, IfRange, Range, archive_response
 from service.api.http.dependencies import Ctx, ExperimentName, TrialId
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.pages import NUMBER_KEY, REPORT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.checkpoint_retention import CheckpointPlan
@@ -22,7 +22,7 @@ from service.store.lookup import experiment_named, trial_named
 from service.store.trials.trials import page_of_checkpoints
 from trainer.wire import MAX_COUNT
 
-router = APIRouter(tags=["trials"], route_class=Route, responses=problems(NotFound))
+router = APIRouter(tags=["trials"], route_class=Route, responses=error_responses(NotFound))
 
 Step = Annotated[int, Path(ge=0, le=MAX_COUNT, description="the step that the checkpoint was saved at")]
 
@@ -41,13 +41,13 @@ def list_checkpoints(trial: TrialId, context: Ctx, cursor: Cursor = None, limit:
     )
 
 
-@router.put("/v1/trials/{trial}/checkpoints/{step}/pin", responses=problems(WrongState))
+@router.put("/v1/trials/{trial}/checkpoints/{step}/pin", responses=error_responses(WrongState))
 def pin_checkpoint(trial: TrialId, step: Step, context: Ctx) -> CheckpointView:
     """Pins the checkpoint: nothing but the deletion of its experiment removes it. A repeat is harmless."""
     return CheckpointView.of(pin.pin(context, trial, step))
 
 
-@router.delete("/v1/trials/{trial}/checkpoints/{step}/pin", responses=problems(WrongState))
+@router.delete("/v1/trials/{trial}/checkpoints/{step}/pin", responses=error_responses(WrongState))
 def unpin_checkpoint(trial: TrialId, step: Step, context: Ctx) -> CheckpointView:
     """Unpins the checkpoint: retention then treats it as any other of its trial. A repeat is harmless."""
     return CheckpointView.of(pin.unpin(context, trial, step))
@@ -56,7 +56,7 @@ def unpin_checkpoint(trial: TrialId, step: Step, context: Ctx) -> CheckpointView
 @router.get(
     "/v1/trials/{trial}/checkpoints/{step}/archive",
     response_class=Response,
-    responses={200: WHOLE, 206: PART, **problems(WrongState, RangeNotSatisfiable, Busy, StorageUnavailable)},
+    responses={200: WHOLE, 206: PART, **error_responses(WrongState, RangeNotSatisfiable, Busy, StorageUnavailable)},
 )
 async def get_checkpoint_archive(
     trial: TrialId, step: Step, context: Ctx, range_header: Range = None, if_range: IfRange = None

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Response
 
 from service.api.http.archive_response import PART, WHOLE, IfRange, Range, archive_response
 from service.api.http.dependencies import Ctx, ExperimentName, TrialId
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.routes import Route
 from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailable
 from service.operations.checkpoints.event_files import open_experiments_event_files, open_trials_event_files
 
-router = APIRouter(tags=["trials"], route_class=Route, responses=problems(NotFound))
-_RESPONSES = {200: WHOLE, 206: PART, **problems(RangeNotSatisfiable, Busy, StorageUnavailable)}
+router = APIRouter(tags=["trials"], route_class=Route, responses=error_responses(NotFound))
+_RESPONSES = {200: WHOLE, 206: PART, **error_responses(RangeNotSatisfiable, Busy, StorageUnavailable)}
 
 
 @router.get("/v1/trials/{trial}/tensorboard/archive", response_class=Response, responses=_RESPONSES)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from service.api.http.dependencies import Ctx, ExperimentName, Feeds
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.pages import NUMBER_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.queries import Whole
 from service.api.http.routes import Route
@@ -32,7 +32,7 @@ EVENT_STREAM = "text/event-stream"
 @router.get(
     "/{experiment}/events",
     response_model=Page[EventView],
-    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}, **problems(NotFound)},
+    responses={200: {"content": {EVENT_STREAM: {"schema": {"type": "string"}}}}, **error_responses(NotFound)},
 )
 async def list_events(
     experiment: ExperimentName,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 
 from service.api.http.dependencies import Ctx, ExperimentName
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.pages import REPORT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
@@ -40,7 +40,7 @@ class NumberedReportView(ReportView):
 @router.get(
     "/v1/experiments/{experiment}/reports",
     response_model=Page[NumberedReportView],
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(NotFound)},
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **error_responses(NotFound)},
 )
 def list_reports_of_experiment(
     experiment: ExperimentName,

@@ -13,7 +13,7 @@ from service.api.http.bodies.document_body import MERGE_PATCH, YAML, JsonOrYaml
 from service.api.http.bodies.submission_body import SpecAndCode
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.mirror_wait import wait_for_mirror
@@ -56,7 +56,10 @@ _PATCH = {"required": True, "content": {MERGE_PATCH: _CHANGES, JSON: _CHANGES, Y
 
 
 @router.post(
-    "", status_code=201, responses=problems(Conflict, NameTaken, TooMuchWork), openapi_extra={"requestBody": _BODY}
+    "",
+    status_code=201,
+    responses=error_responses(Conflict, NameTaken, TooMuchWork),
+    openapi_extra={"requestBody": _BODY},
 )
 async def create_experiment(
     request: Request, submission: SpecAndCode, response: Response, context: Ctx, idempotency_key: IdempotencyKey = None
@@ -126,7 +129,7 @@ def list_experiments(
         )
 
 
-@router.get("/{experiment}", responses=problems(NotFound))
+@router.get("/{experiment}", responses=error_responses(NotFound))
 def get_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """An experiment: its spec, status, counts of trials and best trial."""
     with context.database.read() as session:
@@ -134,7 +137,7 @@ def get_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
 
 
 @router.patch(
-    "/{experiment}", responses=problems(NotFound, WrongState, TooMuchWork), openapi_extra={"requestBody": _PATCH}
+    "/{experiment}", responses=error_responses(NotFound, WrongState, TooMuchWork), openapi_extra={"requestBody": _PATCH}
 )
 def change_experiment(
     experiment: ExperimentName, patch: Annotated[Any, Depends(_CHANGE)], context: Ctx
@@ -147,31 +150,31 @@ def change_experiment(
     return _view(context, change.change(context, experiment, patch))
 
 
-@router.post("/{experiment}/pause", responses=problems(NotFound, WrongState))
+@router.post("/{experiment}/pause", responses=error_responses(NotFound, WrongState))
 def pause_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts no new trials; running ones finish."""
     return _view(context, control.pause(context, experiment))
 
 
-@router.post("/{experiment}/resume", responses=problems(NotFound, WrongState))
+@router.post("/{experiment}/resume", responses=error_responses(NotFound, WrongState))
 def resume_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts trials again after a pause, or after `stop` or `cancel`: what these ended then goes on."""
     return _view(context, control.resume(context, experiment))
 
 
-@router.post("/{experiment}/stop", responses=problems(NotFound))
+@router.post("/{experiment}/stop", responses=error_responses(NotFound))
 def stop_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Running trials stop at their next report, and end as `stopped`."""
     return _view(context, control.stop(context, experiment))
 
 
-@router.post("/{experiment}/cancel", responses=problems(NotFound))
+@router.post("/{experiment}/cancel", responses=error_responses(NotFound))
 def cancel_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Stops without grace: the workers are killed."""
     return _view(context, control.cancel(context, experiment))
 
 
-@router.delete("/{experiment}", status_code=204, responses=problems(NotFound, WrongState))
+@router.delete("/{experiment}", status_code=204, responses=error_responses(NotFound, WrongState))
 async def delete_experiment(
     experiment: ExperimentName,
     context: Ctx,

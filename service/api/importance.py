@@ -8,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from search.analysis.importance import Evaluator, importance_of
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx, ExperimentName
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.routes import Route
 from service.api.views.rows import View
 from service.errors import NotFound, TooMuchWork
@@ -54,7 +54,7 @@ class ImportanceView(View):
         )
 
 
-@router.get("/{experiment}/importance", responses=problems(NotFound, TooMuchWork))
+@router.get("/{experiment}/importance", responses=error_responses(NotFound, TooMuchWork))
 async def get_importance(
     experiment: ExperimentName,
     context: Ctx,

@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 
 from search.mistakes import Mistake
 from service.api.http.dependencies import Ctx, TrialId
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
@@ -31,7 +31,7 @@ KEEP_ALIVE_PAUSES = 30
 """After so many of them something is sent to a caller that wants to be kept alive."""
 
 
-@router.get("/{trial}/logs", response_class=PlainTextResponse, responses=problems(NotFound))
+@router.get("/{trial}/logs", response_class=PlainTextResponse, responses=error_responses(NotFound))
 async def get_logs(
     trial: TrialId,
     context: Ctx,

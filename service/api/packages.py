@@ -11,7 +11,7 @@ from search.mistakes import Mistake
 from service.api.http.bodies.body_reader import read_body
 from service.api.http.bodies.submission_body import checked_package
 from service.api.http.dependencies import Ctx
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.routes import Route
 from service.api.views.rows import RowView
 from service.errors import Invalid, NotFound, TooMuchWork
@@ -42,7 +42,7 @@ class PackageView(RowView):
     """when it was first stored"""
 
 
-@router.post("", status_code=201, responses=problems(TooMuchWork), openapi_extra={"requestBody": _BODY})
+@router.post("", status_code=201, responses=error_responses(TooMuchWork), openapi_extra={"requestBody": _BODY})
 async def create_package(
     request: Request,
     response: Response,
@@ -63,7 +63,7 @@ async def create_package(
 @router.get(
     "/{package}",
     response_class=Response,
-    responses={200: {"content": {"application/octet-stream": _BYTES}}, **problems(NotFound)},
+    responses={200: {"content": {"application/octet-stream": _BYTES}}, **error_responses(NotFound)},
 )
 def get_package(
     package: Annotated[str, Path(description="the package's id, `sha256:` and 64 hex digits")], context: Ctx

@@ -11,7 +11,7 @@ from search.json_types import JsonModel
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx, ExperimentName
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.routes import Route
 from service.api.views.rows import View
 from service.domain.decision_grounds import GroundsModel
@@ -112,7 +112,7 @@ _BODY = JsonBody(ReplayRequest)
 @router.post(
     "/{experiment}/replay",
     response_model=ReplayView,
-    responses=problems(NotFound, TooMuchWork),
+    responses=error_responses(NotFound, TooMuchWork),
     openapi_extra=_BODY.openapi,
 )
 async def replay_early_stopping(

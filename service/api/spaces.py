@@ -8,7 +8,7 @@ from service.api.http.bodies.body_reader import JSON
 from service.api.http.bodies.document_body import YAML, UnreadDocument
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.routes import Route
 from service.api.views.experiments import RuleView, SamplerView, SpecWarning
 from service.api.views.rows import View
@@ -51,7 +51,7 @@ class SpacePreview(View):
 @router.post(
     "/preview",
     response_model=SpacePreview,
-    responses=problems(TooMuchWork),
+    responses=error_responses(TooMuchWork),
     openapi_extra={"requestBody": _BODY},
 )
 async def preview_space(body: UnreadDocument, context: Ctx, request: Request) -> Response:

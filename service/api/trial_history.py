@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.http.dependencies import Ctx, TrialId
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.pages import (
     NUMBER_KEY,
     REPORT_KEY,
@@ -24,7 +24,7 @@ from service.errors import NotFound
 from service.store.lookup import trial_named
 from service.store.trials.trials import decisions_of, reports_of, uncounted_reports_of
 
-router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route, responses=problems(NotFound))
+router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route, responses=error_responses(NotFound))
 
 
 class ReportView(RowView):

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from service.api.http.bodies.body_reader import JSON
 from service.api.http.bodies.document_body import YAML, JsonOrYaml
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey, TrialId
-from service.api.http.error_responses import problems
+from service.api.http.error_responses import error_responses
 from service.api.http.pages import MAX_NUMBER, TRIAL_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
@@ -34,7 +34,7 @@ _BODY = {"required": True, "content": {JSON: _ONE_OR_MORE, YAML: _ONE_OR_MORE}}
 @router.get(
     "/v1/experiments/{experiment}/trials",
     response_model=Page[TrialView],
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(NotFound)},
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **error_responses(NotFound)},
 )
 def list_trials(
     experiment: ExperimentName,
@@ -73,7 +73,7 @@ def list_trials(
     "/v1/experiments/{experiment}/trials",
     status_code=201,
     response_model=TrialView | Page[TrialView],
-    responses=problems(NotFound, Conflict, WrongState, TooMuchWork),
+    responses=error_responses(NotFound, Conflict, WrongState, TooMuchWork),
     openapi_extra={"requestBody": _BODY},
 )
 def enqueue_trials(
@@ -93,21 +93,21 @@ def enqueue_trials(
     return Page(items=views) if as_list else views[0]
 
 
-@router.get("/v1/trials/{trial}", responses=problems(NotFound))
+@router.get("/v1/trials/{trial}", responses=error_responses(NotFound))
 def get_trial(trial: TrialId, context: Ctx) -> TrialDetail:
     """A trial with its attempts: why each ended, with the traceback."""
     with context.database.read() as session:
         return trial_detail(session, trial_named(session, trial))
 
 
-@router.post("/v1/trials/{trial}/stop", responses=problems(NotFound))
+@router.post("/v1/trials/{trial}/stop", responses=error_responses(NotFound))
 def stop_trial(trial: TrialId, context: Ctx) -> TrialDetail:
     """The trial stops at its next report; an ended one stays as it is."""
     stop.stop_trial(context, trial)
     return get_trial(trial, context)
 
 
-@router.post("/v1/trials/{trial}/retry", responses=problems(NotFound, WrongState))
+@router.post("/v1/trials/{trial}/retry", responses=error_responses(NotFound, WrongState))
 def retry_trial(trial: TrialId, context: Ctx) -> TrialDetail:
     """Queues a failed or stopped trial again; it resumes from its newest checkpoint."""
     retry.retry_trial(context, trial)

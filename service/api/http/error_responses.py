@@ -46,7 +46,7 @@ class InvalidRequest(Problem):
     """every mistake"""
 
 
-def problems(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
+def error_responses(*errors: type[ServiceError]) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that can raise these errors."""
     by_status = sorted(errors, key=lambda error: (error.status, error.type))
     return {status: _response(list(some)) for status, some in groupby(by_status, lambda error: error.status)}

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.api.http.error_responses import InvalidRequest, Problem, merged, problems
+from service.api.http.error_responses import InvalidRequest, Problem, error_responses, merged
 from service.api.openapi.elastic_trainer import add_elastic_trainer
 from service.api.openapi.examples import BODIES, PARAMETERS
 from service.api.replay import ReplayRequest
@@ -36,11 +36,13 @@ _REQUESTS: list[type[BaseModel]] = [ExperimentSpec, EnqueuedTrial, ReplayRequest
 _REQUESTS += [Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports, WorkerRange]
 _PREVIEWED = ("space", "forbid", "search", "objectives", "constraints", "early_stopping", "limits")
 
-_ALWAYS = problems(BadRequest, ForeignHost, RequestTimeout, Invalid, HeaderTooLarge, InternalError, Unavailable, Busy)
-_WITH_TOKEN = problems(Unauthorized)
-_WITH_ROLE = problems(Forbidden)
-_CHANGING = problems(CrossOrigin, UnsupportedMediaType, InsufficientStorage)
-_WITH_BODY = problems(TooLarge)
+_ALWAYS = error_responses(
+    BadRequest, ForeignHost, RequestTimeout, Invalid, HeaderTooLarge, InternalError, Unavailable, Busy
+)
+_WITH_TOKEN = error_responses(Unauthorized)
+_WITH_ROLE = error_responses(Forbidden)
+_CHANGING = error_responses(CrossOrigin, UnsupportedMediaType, InsufficientStorage)
+_WITH_BODY = error_responses(TooLarge)
 _LOCATION = {"Location": {"description": "the path of what was created", "schema": {"type": "string"}}}
 
 
