@@ -8,7 +8,7 @@ from search.json_types import JsonModel
 from search.mistakes import Mistake, parse
 from search.space.space import Params
 from service.errors import Invalid
-from service.specification.known_fields import with_known_fields
+from service.specification.hints.known_fields import with_known_fields
 
 MAX_ENQUEUED = 1000
 """Per call."""

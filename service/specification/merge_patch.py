@@ -14,10 +14,10 @@ from search.space.space import Space
 from service.errors import Invalid
 from service.specification.changed_document import RULE, changed_document
 from service.specification.documents import check_values
-from service.specification.known_fields import places_of
+from service.specification.hints.known_fields import places_of
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
-from service.specification.spec_parts import ConfirmSpec, Objective
+from service.specification.spec_sections import ConfirmSpec, Objective
 
 CHANGEABLE = {
     "limits": "",

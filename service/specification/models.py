@@ -30,7 +30,7 @@ from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
 from service.specification.cross_field_checks.trainer_mistakes import mistakes_in_trainer
 from service.specification.secrets import mistakes_in_secrets, secret_warnings
-from service.specification.spec_parts import (
+from service.specification.spec_sections import (
     CheckpointsSpec,
     ConfirmSpec,
     FailuresSpec,

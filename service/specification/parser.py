@@ -10,12 +10,12 @@ from service.errors import MAX_MISTAKES, Invalid
 from service.specification.cross_field_checks.dataset_mistakes import in_users_words
 from service.specification.cross_field_checks.runtime_env_mistakes import with_reason
 from service.specification.cross_field_checks.trainer_mistakes import without_selector_member
-from service.specification.hints_from_context import with_context
-from service.specification.known_fields import known_fields, with_known_fields
+from service.specification.hints.hints_from_context import with_context
+from service.specification.hints.known_fields import known_fields, with_known_fields
+from service.specification.hints.names_in_other_tuners import with_tuners_name
+from service.specification.hints.names_in_ray_train import with_ray_trains_name
+from service.specification.hints.value_hints import with_hint
 from service.specification.models import ExperimentSpec
-from service.specification.ray_train_fields import with_ray_trains_name
-from service.specification.tuner_fields import with_tuners_name
-from service.specification.value_hints import with_hint
 
 _SPEC: TypeAdapter[ExperimentSpec] = TypeAdapter(ExperimentSpec)
 

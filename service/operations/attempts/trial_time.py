@@ -5,7 +5,7 @@ They count from the first line of the training function, so that the start of wo
 
 from dataclasses import dataclass
 
-from service.specification.spec_parts import LimitsSpec
+from service.specification.spec_sections import LimitsSpec
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from service.operations.checkpoints.retention import (
     retention_plan,
 )
 from service.runtime.caches.experiment_caches import spec_of
-from service.specification.spec_parts import CheckpointsSpec
+from service.specification.spec_sections import CheckpointsSpec
 from service.store.checkpoints.checkpoints import RankedTrial, best_of, present_checkpoints, ranked_trials, uris_in_use
 from service.store.checkpoints.donated_checkpoints import retryable_trial_ids
 from service.store.sql.database import database_now

@@ -8,7 +8,7 @@ from service.domain.statuses import TrialStatus
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import create_trial, revive_trial
 from service.specification.models import ExperimentSpec
-from service.specification.spec_parts import ConfirmSpec
+from service.specification.spec_sections import ConfirmSpec
 from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_trials import best_configurations

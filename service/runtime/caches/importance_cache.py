@@ -17,7 +17,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.curve_scores import Measure, curve_scores, may_be_judged, measure_of
 from service.runtime.search_view.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
-from service.specification.spec_parts import Objective
+from service.specification.spec_sections import Objective
 from service.store.early_stopping.milestones import milestones_changed_after
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database

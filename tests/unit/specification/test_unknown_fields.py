@@ -13,7 +13,7 @@ from search.names_elsewhere import RULES as RULE_NAMES
 from search.names_elsewhere import SAMPLERS as SAMPLER_NAMES
 from search.samplers import SAMPLERS
 from service.errors import Invalid
-from service.specification.known_fields import known_fields
+from service.specification.hints.known_fields import known_fields
 from service.specification.parser import parse_spec
 from tests.conftest import a_spec
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from search.mistakes import MISSING, UNKNOWN, Mistake
 from search.samplers import SAMPLERS
-from service.specification.path_patterns import ANY, item_at, matches
+from service.specification.hints.path_patterns import ANY, item_at, matches
 
 _TYPES: Mapping[str, str] = {
     "uniform": "type: float",

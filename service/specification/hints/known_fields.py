@@ -8,8 +8,8 @@ from pydantic import BaseModel, RootModel
 
 from search.mistakes import UNKNOWN, Mistake, Path, instead_of
 from service.specification.cross_field_checks import dataset_mistakes
+from service.specification.hints.path_patterns import item_at
 from service.specification.models import ExperimentSpec
-from service.specification.path_patterns import item_at
 
 
 def with_known_fields(mistake: Mistake, known: Sequence[str]) -> Mistake:

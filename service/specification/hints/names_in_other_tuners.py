@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from search.mistakes import UNKNOWN, Mistake, Path
-from service.specification.path_patterns import ANY, matches
+from service.specification.hints.path_patterns import ANY, matches
 
 _OBJECTIVES = "is part of objectives here, as in [{metric: loss, direction: minimize}]"
 _BEST = "is part of objectives here: with [{metric: …, direction: …, report: best}] a trial keeps its best checkpoint"
