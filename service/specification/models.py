@@ -36,7 +36,7 @@ from service.specification.spec_sections import (
     FailuresSpec,
     LimitsSpec,
     Objective,
-    SpecPart,
+    SpecSection,
 )
 from trainer.wire import Kind, Trainer
 
@@ -67,7 +67,7 @@ SEED = "seed"
 MAX_SEED = 2**31 - 1
 
 
-class ExperimentSpec(SpecPart):
+class ExperimentSpec(SpecSection):
     """An experiment: what to search, and how to run each trial."""
 
     name: Name

@@ -1,4 +1,4 @@
-"""The parts of a specification but the trainer, the space, the search and early stopping."""
+"""The sections of a specification, except the trainer, the space, the search and early stopping."""
 
 from typing import Annotated, Literal
 
@@ -16,11 +16,11 @@ from search.json_types import JsonModel
 from search.problem import Direction
 
 
-class SpecPart(JsonModel):
+class SpecSection(JsonModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Objective(SpecPart):
+class Objective(SpecSection):
     """A metric to optimize."""
 
     metric: str = Field(min_length=1)
@@ -49,7 +49,7 @@ class Objective(SpecPart):
         return value >= self.target if self.direction == "maximize" else value <= self.target
 
 
-class NoImprovementSpec(SpecPart):
+class NoImprovementSpec(SpecSection):
     """Ends the experiment when its last `trials` finished trials do not beat the earlier best by `min_delta`."""
 
     trials: PositiveInt
@@ -58,7 +58,7 @@ class NoImprovementSpec(SpecPart):
     """the least difference that counts as an improvement"""
 
 
-class LimitsSpec(SpecPart):
+class LimitsSpec(SpecSection):
     """When the experiment ends, and how much runs at a time."""
 
     max_trials: PositiveInt = 100
@@ -80,7 +80,7 @@ class LimitsSpec(SpecPart):
     """end when trials no longer improve"""
 
 
-class FailuresSpec(SpecPart):
+class FailuresSpec(SpecSection):
     """What happens when trials fail."""
 
     max_retries: NonNegativeInt = 0
@@ -91,7 +91,7 @@ class FailuresSpec(SpecPart):
     """a trial fails when it reports nothing for this time"""
 
 
-class ConfirmSpec(SpecPart):
+class ConfirmSpec(SpecSection):
     """Runs the best configurations of the search again with other seeds: the best of many noisy values is lucky."""
 
     top: Annotated[int, Field(ge=1, le=20)] = 3
@@ -105,7 +105,7 @@ class ConfirmSpec(SpecPart):
         return self.top * self.seeds
 
 
-class CheckpointsSpec(SpecPart):
+class CheckpointsSpec(SpecSection):
     """Which checkpoints are kept."""
 
     keep: PositiveInt = 1
