@@ -12,7 +12,7 @@ from service.api.http.dependencies import Ctx, LeaseToken, TrialId
 from service.api.http.error_responses import error_responses
 from service.api.http.headers import services_header
 from service.api.http.routes import LeaseRoute
-from service.api.reports import BODY, REPORTS, serve_reports
+from service.api.report_ingest import BODY, REPORTS, serve_reports
 from service.errors import LeaseLost, NotFound
 from service.operations.attempts.heartbeat import current_order, take_heartbeat
 from service.operations.attempts.rank_logs import store_log

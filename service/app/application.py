@@ -29,7 +29,7 @@ from service.api import (
     packages,
     replay,
     spaces,
-    trial_history,
+    trial_reports,
     trials,
 )
 from service.api.http.head_requests import HeadAsGet
@@ -67,7 +67,7 @@ BY_METHOD = (
     events,
     trials,
     experiment_reports,
-    trial_history,
+    trial_reports,
     checkpoints,
     event_files,
     logs,

@@ -3,7 +3,7 @@
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from service.api import reports
+from service.api import report_ingest
 from service.api.http.bodies.body_budget import BodiesCounted
 from service.api.http.nul_in_url import NulInUrlRefusal
 from service.api.http.request_log import RequestLog
@@ -19,7 +19,7 @@ class RequestsLogged(Starlette):
 
 def add_middleware(app: Starlette) -> None:
     """Around what was added before. The application must have its state and its exception handlers."""
-    app.add_middleware(reports.DirectReports, app.exception_handlers)
+    app.add_middleware(report_ingest.DirectReports, app.exception_handlers)
     app.add_middleware(BodiesCounted, app.state.body_budget)
     app.add_middleware(NulInUrlRefusal)
     app.add_middleware(CrossOriginProtection, app.state.context)

@@ -11,7 +11,7 @@ from importlib import import_module
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api import reports
+from service.api import report_ingest
 from service.api.http.problems import ERROR_HANDLERS
 from service.app.lifespan import running
 from service.app.middleware import RequestsLogged, add_middleware
@@ -58,7 +58,7 @@ class StagedApp:
         self._completed.set()
 
     def _is_for_first_stage(self, scope: Scope) -> bool:
-        return not self.state.context.settings.tracing and reports.POST_REPORTS.parameters(scope) is not None
+        return not self.state.context.settings.tracing and report_ingest.POST_REPORTS.parameters(scope) is not None
 
 
 class _FirstStage(RequestsLogged):
