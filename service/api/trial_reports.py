@@ -1,4 +1,4 @@
-"""What happened to a trial: its reports and early stopping's decisions."""
+"""A trial's reports: its curves, and those that are no part of them."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,11 +18,10 @@ from service.api.http.pages import (
     to_cursor,
 )
 from service.api.http.routes import Route
-from service.api.views.decisions import DecisionView
 from service.api.views.rows import RowView
 from service.errors import NotFound
 from service.store.lookup import trial_named
-from service.store.trials.trials import decisions_of, reports_of, uncounted_reports_of
+from service.store.trials.trials import reports_of, uncounted_reports_of
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route, responses=error_responses(NotFound))
 
@@ -82,16 +81,4 @@ def list_reports(
     return Page(
         items=[ReportView.of(row) for row in rows[:limit]],
         next_cursor=next_cursor(rows, limit, lambda row: to_cursor(NUMBER_KEY, (row.step,))),
-    )
-
-
-@router.get("/{trial}/decisions")
-def list_decisions(trial: TrialId, context: Ctx, cursor: Cursor = None, limit: Limit = 1000) -> Page[DecisionView]:
-    """Each decision of early stopping on the trial, with its reason, in their order."""
-    [last] = from_cursor(NUMBER_KEY, cursor) or (0,)
-    with context.database.read() as session:
-        rows = decisions_of(session, trial_named(session, trial).id, after=last, limit=limit + 1)
-    return Page(
-        items=[DecisionView.of(row) for row in rows[:limit]],
-        next_cursor=next_cursor(rows, limit, lambda row: to_cursor(NUMBER_KEY, (row.id,))),
     )
