@@ -18,8 +18,8 @@ from service.operations.checkpoints.checkpoint_archive import open_archive
 from service.operations.checkpoints.retention import RetentionVerdict
 from service.operations.checkpoints.retention_plan import facts_of, plan_of
 from service.runtime.caches.experiment_caches import spec_of
+from service.store.checkpoints.checkpoints import page_of_checkpoints
 from service.store.lookup import experiment_named, trial_named
-from service.store.trials.trials import page_of_checkpoints
 from trainer.wire import MAX_COUNT
 
 router = APIRouter(tags=["trials"], route_class=Route, responses=error_responses(NotFound))

@@ -16,8 +16,8 @@ from service.api.http.pages import (
 from service.api.http.routes import Route
 from service.api.views.decisions import DecisionView
 from service.errors import NotFound
+from service.store.decisions import decisions_of
 from service.store.lookup import trial_named
-from service.store.trials.trials import decisions_of
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route, responses=error_responses(NotFound))
 

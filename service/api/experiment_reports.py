@@ -16,8 +16,8 @@ from service.api.views.reports_csv import reports_csv
 from service.errors import NotFound
 from service.runtime.context import Context
 from service.store.lookup import experiment_named
+from service.store.reports import reports_of_experiment
 from service.store.tables import ReportRow
-from service.store.trials.trials import reports_of_experiment
 
 router = APIRouter(tags=["trials"], route_class=Route)
 

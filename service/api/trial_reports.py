@@ -21,7 +21,7 @@ from service.api.http.routes import Route
 from service.api.views.rows import RowView
 from service.errors import NotFound
 from service.store.lookup import trial_named
-from service.store.trials.trials import reports_of, uncounted_reports_of
+from service.store.reports import reports_of, uncounted_reports_of
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"], route_class=Route, responses=error_responses(NotFound))
 

@@ -19,9 +19,9 @@ from service.store.checkpoints.checkpoints import best_checkpoints, bytes_of_tri
 from service.store.early_stopping.history import stored_bracket_of
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow, TrialRow
+from service.store.trials.newest_checkpoints import newest_checkpoints
 from service.store.trials.param_generations import generations_of
 from service.store.trials.trial_values import constraint_values, is_feasible, objective_values, only_value
-from service.store.trials.trials import newest_checkpoints
 
 
 class CheckpointView(RowView):

@@ -21,10 +21,10 @@ from service.store.attempts import attempts_of
 from service.store.checkpoints.missing_checkpoints import MISSES, missing_checkpoints
 from service.store.events import append_event
 from service.store.json_of_other_versions import stored
+from service.store.reports import reports_of
 from service.store.tables import AttemptRow
 from service.store.trials.ended_trials import ran_to_its_end
 from service.store.trials.param_generations import ResumePoint, resume_point
-from service.store.trials.trials import reports_of
 from trainer.wire import Failure, FailureKind, Kind, Outcome, PhaseSeconds
 
 HOLDERS_CLOCK = 0.1

@@ -21,12 +21,12 @@ from service.operations.checkpoints.folders import (
 )
 from service.runtime.caches.experiment_caches import readable, spec_of
 from service.store.attempts import FailedAttempt, failed_attempts, resumed_elsewhere
+from service.store.checkpoints.checkpoints import checkpoints_of
 from service.store.checkpoints.donated_checkpoints import donations, known_checkpoints, retryable_trial_ids
 from service.store.checkpoints.missing_checkpoints import uncounted_checkpoints
 from service.store.experiments import ended_after
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import exploiters_beside, resume_points
-from service.store.trials.trials import checkpoints_of
 from trainer.wire import Kind, PartlyNeededFolder
 
 REPEATED_RUNS = 10

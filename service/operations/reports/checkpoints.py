@@ -9,11 +9,10 @@ from search.reported_numbers import number_in
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.checkpoints.folders import chooses_server, is_below
-from service.store.checkpoints.checkpoints import best_of, checkpoint_at, count_bytes
+from service.store.checkpoints.checkpoints import best_of, checkpoint_at, checkpoints_of, count_bytes
 from service.store.checkpoints.missing_checkpoints import missing_checkpoints, uncounted_checkpoints
 from service.store.events import append_event
 from service.store.tables import CheckpointRow, ReportRow
-from service.store.trials.trials import checkpoints_of
 from trainer.wire import Kind, Report
 
 

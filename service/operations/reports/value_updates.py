@@ -13,9 +13,9 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.operations.transitions import request_stop
 from service.runtime.search_view.targets_and_constraints import known_values, targets_reached
 from service.specification.models import ExperimentSpec
+from service.store.reports import best_report_of
 from service.store.sql.write_session import change_later
 from service.store.tables import ReportRow, TrialRow
-from service.store.trials.trials import best_report_of
 from trainer.wire import storable_float
 
 _TYPE_NAMES: Mapping[type, str] = {list: "a list", NoneType: "null"}

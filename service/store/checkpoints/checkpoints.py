@@ -23,6 +23,18 @@ def checkpoint_at(session: Session, trial_id: str, step: int) -> CheckpointRow |
     return session.get(CheckpointRow, (trial_id, step))
 
 
+def page_of_checkpoints(session: Session, trial_id: str, before_step: int, limit: int) -> Sequence[CheckpointRow]:
+    """The newest step first."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, CheckpointRow.step < before_step)
+    return session.scalars(query.order_by(CheckpointRow.step.desc()).limit(limit)).all()
+
+
+def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
+    """In the order of attempts and of their reports; without those that retention has removed."""
+    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, is_present())
+    return session.scalars(query.order_by(CheckpointRow.attempt, CheckpointRow.sequence)).all()
+
+
 def best_of(checkpoints: Iterable[CheckpointRow], direction: Direction) -> CheckpointRow | None:
     """The checkpoint with the best value, of equal ones that of the first step; None if no value is known."""
     ranked = [(sign_of(direction) * row.value, row.step, row) for row in checkpoints if row.value is not None]

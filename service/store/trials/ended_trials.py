@@ -9,9 +9,10 @@ from search.problem import Direction
 from service.domain.no_improvement import EndedTrial
 from service.domain.statuses import CAUSES_WITH_RESULT, CONTENDERS, LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import TrialRow
+from service.store.trials.best_first import best_first
 from service.store.trials.contenders import may_be_best, that_may_be_best
 from service.store.trials.measured_trial import MeasuredTrial
-from service.store.trials.trials import best_first, is_of_search
+from service.store.trials.trials import is_of_search
 
 # As negations, so that no database chooses the index by status, which does not have the order.
 _ENDED = and_(is_of_search(), TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED)))

@@ -1,16 +1,14 @@
-"""Queries on trials, their reports and their checkpoints."""
+"""Queries on trials."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import ColumnElement, Select, UnaryExpression, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
 from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
-from service.store.checkpoints.checkpoints import is_present
-from service.store.tables import CheckpointRow, DecisionRow, ExperimentRow, ReportRow, TrialRow, UncountedReportRow
-from service.store.trials.param_generations import of_newest_generation
+from service.store.tables import ExperimentRow, TrialRow
+from service.store.trials.best_first import best_first
 
 
 def is_of_search() -> ColumnElement[bool]:
@@ -189,79 +187,3 @@ def page_of_trials(
 
 def _first(session: Session, query: Select[TrialRow], limit: int) -> list[TrialRow]:
     return list(session.scalars(query.limit(limit)))
-
-
-def reports_of(session: Session, trial_id: str, after_step: int, limit: int) -> Sequence[ReportRow]:
-    query = select(ReportRow).where(ReportRow.trial_id == trial_id, ReportRow.step > after_step)
-    return session.scalars(query.order_by(ReportRow.step).limit(limit)).all()
-
-
-def reports_of_experiment(
-    session: Session, experiment_id: str, after: tuple[int, int], limit: int
-) -> list[tuple[int, ReportRow]]:
-    """The reports after a trial's number and a step, by these, each with the number of its trial."""
-    number, step = after
-    query = select(TrialRow.number, ReportRow).join(ReportRow, ReportRow.trial_id == TrialRow.id)
-    query = query.where(TrialRow.experiment_id == experiment_id).order_by(TrialRow.number, ReportRow.step)
-    # Two queries, because no index has the order of both tables from the middle of a trial on.
-    rest = query.where(TrialRow.number == number, ReportRow.step > step).limit(limit)
-    found = [(number, row) for number, row in session.execute(rest)]
-    if len(found) < limit:
-        further = query.where(TrialRow.number > number).limit(limit - len(found))
-        found += [(number, row) for number, row in session.execute(further)]
-    return found
-
-
-def best_report_of(session: Session, trial_id: str, direction: Direction) -> tuple[float | None, int | None]:
-    """The best value of the first objective with its step: the first step of those that tie."""
-    by_value = ReportRow.value.asc() if direction == "minimize" else ReportRow.value.desc()
-    query = select(ReportRow.value, ReportRow.step).where(ReportRow.trial_id == trial_id, ReportRow.value.is_not(None))
-    found = session.execute(query.order_by(by_value, ReportRow.step).limit(1)).first()
-    return (found.value, found.step) if found else (None, None)
-
-
-def uncounted_reports_of(
-    session: Session, trial_id: str, after: tuple[int, int], limit: int
-) -> Sequence[UncountedReportRow]:
-    """In the order of attempts and of their reports, those after an attempt and a sequence."""
-    order = UncountedReportRow.attempt, UncountedReportRow.sequence
-    query = select(UncountedReportRow).where(UncountedReportRow.trial_id == trial_id, tuple_(*order) > tuple_(*after))
-    return session.scalars(query.order_by(*order).limit(limit)).all()
-
-
-def decisions_of(session: Session, trial_id: str, after: int, limit: int) -> Sequence[DecisionRow]:
-    query = select(DecisionRow).where(DecisionRow.trial_id == trial_id, DecisionRow.id > after)
-    return session.scalars(query.order_by(DecisionRow.id).limit(limit)).all()
-
-
-def page_of_checkpoints(session: Session, trial_id: str, before_step: int, limit: int) -> Sequence[CheckpointRow]:
-    """The newest step first."""
-    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, CheckpointRow.step < before_step)
-    return session.scalars(query.order_by(CheckpointRow.step.desc()).limit(limit)).all()
-
-
-def checkpoints_of(session: Session, trial_id: str) -> Sequence[CheckpointRow]:
-    """In the order of attempts and of their reports; without those that retention has removed."""
-    query = select(CheckpointRow).where(CheckpointRow.trial_id == trial_id, is_present())
-    return session.scalars(query.order_by(CheckpointRow.attempt, CheckpointRow.sequence)).all()
-
-
-def newest_checkpoints(session: Session, trial_ids: Sequence[str]) -> Mapping[str, CheckpointRow]:
-    """The newest checkpoint that each trial saved with its present params, by trial."""
-    newest = (
-        select(CheckpointRow.step)
-        .where(CheckpointRow.trial_id == TrialRow.id, is_present(), of_newest_generation())
-        .order_by(CheckpointRow.step.desc())
-        .limit(1)
-        .correlate(TrialRow)
-        .scalar_subquery()
-    )
-    its_newest = (CheckpointRow.trial_id == TrialRow.id) & (CheckpointRow.step == newest)
-    query = select(CheckpointRow).join(TrialRow, its_newest).where(TrialRow.id.in_(trial_ids))
-    return {row.trial_id: row for row in session.scalars(query)}
-
-
-def best_first(direction: Direction) -> tuple[UnaryExpression[Any], UnaryExpression[int]]:
-    """The order by the first objective, then by trial number."""
-    by_value = TrialRow.value.asc() if direction == "minimize" else TrialRow.value.desc()
-    return by_value, TrialRow.number.asc()
