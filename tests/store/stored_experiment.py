@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from search.early_stopping import Rule
+from search.early_stopping.plugin_rules import has_trait, value_at_end
 from search.reported_numbers import number_in
 from service.store.early_stopping.history import StoredHistory
 from service.store.sql.database import Database
@@ -43,7 +44,11 @@ class StoredExperiment:
         return StoredHistory(self.session, self.trials[number], self.metric, previous_step)
 
     def complete(self, number: int, rule: Rule) -> None:
-        StoredHistory(self.session, self.trials[number], self.metric).complete(rule)
+        history = self.of(number)
+        last = history.last_value()
+        value = None if last is None else value_at_end(rule, last, history)
+        if value is not None:
+            history.complete(value, is_compared=has_trait(rule, "compares_completed"))
 
     def reopen(self, number: int, rule: Rule) -> None:
         StoredHistory(self.session, self.trials[number], self.metric).reopen(rule.pool_of(number))

@@ -7,7 +7,7 @@ from typing import Any
 from search.early_stopping import MetricReport, Release, Verdict
 from search.early_stopping.history import ALL
 from search.early_stopping.paused_trials import PausedTrials
-from search.early_stopping.plugin_rules import has_trait, pool_of, releases_of, verdicts_of
+from search.early_stopping.plugin_rules import has_trait, pool_of, releases_of, value_at_end, verdicts_of
 from search.reported_numbers import number_in
 from service.domain.statuses import StopCause
 from service.operations.locked_experiment import LockedExperiment
@@ -98,10 +98,14 @@ class Decider:
 
     def record_end(self, trial: TrialRow) -> None:
         """Let rules that compare with trials that ran to their ends see this one."""
-        rule = self.spec.early_stopping
-        if has_trait(rule, "keeps_ends") and trial.confirms is None:
-            with logged_failures(rule, f"the end of trial {trial.id}"):
-                self._history(trial, trial.judged_step).complete(rule)
+        rule, history = self.spec.early_stopping, self._history(trial, trial.judged_step)
+        if not has_trait(rule, "keeps_ends") or trial.confirms is not None:
+            return
+        with logged_failures(rule, f"the end of trial {trial.id}"):
+            last = history.last_value()
+            value = None if last is None else value_at_end(rule, last, history)
+            if value is not None:
+                history.complete(value, is_compared=has_trait(rule, "compares_completed"))
 
     def withdraw_end(self, trial: TrialRow) -> None:
         """Undo `record_end`: the trial is retried, so it has no end any more.

@@ -8,8 +8,7 @@ from itertools import islice
 from sqlalchemy import ColumnElement, Row, Subquery, func, select
 from sqlalchemy.orm import Session
 
-from search.early_stopping import AT_END, COMPLETED, Peers, Rule
-from search.early_stopping.plugin_rules import has_trait, value_at_end
+from search.early_stopping import AT_END, COMPLETED, Peers
 from search.early_stopping.rule import MAX_COUNT
 from search.problem import Direction, best_value_of
 from search.reported_numbers import finite_number
@@ -56,18 +55,15 @@ class StoredHistory:
         before = self._best(points, direction, points.c.step < last[-1][0])
         return None if before is None else (best_value_of((value for _, value in last), direction), before)
 
-    def complete(self, rule: Rule) -> None:
-        """Record the end of the trial, which ran to it, and move it to the pool that others are compared with.
+    def complete(self, value: float, *, is_compared: bool) -> None:
+        """Record the end of the trial, which ran to it, with its value there.
 
-        Without effect if the trial has no value at its end: `reopen` finds by that value what it has to undo.
+        `is_compared`: the trial moves to the pool of completed trials, with which others are compared. A trial without
+        a value at its end is not recorded: `reopen` finds by that value what it has to undo.
         """
         trial = self.trial
-        last = trial.value if self.metric is None else self._last_value()
-        value = None if last is None else value_at_end(rule, last, self)
-        if value is None:
-            return
         milestones = milestones_of(self.session, trial.experiment_id)
-        if has_trait(rule, "compares_completed"):
+        if is_compared:
             milestones.move(trial.id, trial.number, COMPLETED)
         milestones.put_end(trial.id, trial.number, value)
 
@@ -78,7 +74,10 @@ class StoredHistory:
         if milestones.withdraw_end(trial.id, trial.number):
             milestones.move(trial.id, trial.number, pool, only_from=COMPLETED)
 
-    def _last_value(self) -> float | None:
+    def last_value(self) -> float | None:
+        """The trial's value; of another metric than the first objective, its newest finite number."""
+        if self.metric is None:
+            return self.trial.value
         return next((value for _, value in self._newest_first(1)), None)
 
     def _newest_first(self, count: int) -> Iterator[tuple[int, float]]:
