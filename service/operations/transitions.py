@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping.plugin_rules import bracket_of, has_trait
 from search.space.space import Params
 from service.domain.end_reasons import REVERSIBLE_ENDS, EndReason
+from service.domain.event_kinds import EXPERIMENT_MOVED, TRIAL_MOVED
 from service.domain.statuses import (
     EXPERIMENT_MOVES,
     FAILED_BY_REPORT,
@@ -51,7 +52,7 @@ def move_experiment(locked: LockedExperiment, to: ExperimentStatus, *, reason: E
     if not EXPERIMENT_MOVES[to]:
         experiment.ended_at = locked.now
     data = {"reason": reason, "detail": experiment.end_detail}
-    append_event(locked.session, experiment, f"experiment.{to}", data, at=locked.now)
+    append_event(locked.session, experiment, EXPERIMENT_MOVED[to], data, at=locked.now)
     return True
 
 
@@ -165,7 +166,7 @@ def move_trial(locked: LockedExperiment, trial: TrialRow, to: TrialStatus, *, re
         facts |= {} if (feasible := is_feasible(experiment, trial)) is None else {"feasible": feasible}
         facts |= {} if trial.confirms is None else {"confirms": trial.confirms}
     data = {"number": trial.number, "reason": reason, **facts}
-    trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
+    trial.changed_at_event = append_event(session, experiment, TRIAL_MOVED[to], data, at=at, trial_id=trial.id)
     return True
 
 
@@ -181,7 +182,7 @@ def revive_trial(locked: LockedExperiment, trial: TrialRow, to: TrialStatus, *, 
     trial.killed = False
     trial.queued_at = at
     trial.forgiven_attempts = trial.attempt_count
-    trial.changed_at_event = append_event(session, experiment, f"trial.{to}", data, at=at, trial_id=trial.id)
+    trial.changed_at_event = append_event(session, experiment, TRIAL_MOVED[to], data, at=at, trial_id=trial.id)
     return True
 
 

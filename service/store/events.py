@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.domain.event_kinds import EventKind
 from service.store.sql.write_session import add_later, change_later
 from service.store.tables import EventRow, ExperimentRow
 
@@ -18,7 +19,7 @@ EVENTS_PAGE = 5000
 def append_event(
     session: Session,
     experiment: ExperimentRow,
-    kind: str,
+    kind: EventKind,
     data: dict[str, Any],
     *,
     at: datetime,

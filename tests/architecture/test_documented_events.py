@@ -9,19 +9,29 @@ from pathlib import Path
 
 import pytest
 
+from service.domain.event_kinds import EVENT_KINDS, EXPERIMENT_MOVED, TRIAL_MOVED
 from service.domain.statuses import ExperimentStatus, TrialStatus
 from tests.documented_events import documented_events
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-STATUSES = {"experiment.": ExperimentStatus, "trial.": TrialStatus}
-"""What follows in a kind that is put together, as in `f"trial.{to}"`."""
+MOVED = {"EXPERIMENT_MOVED": EXPERIMENT_MOVED.values(), "TRIAL_MOVED": TRIAL_MOVED.values()}
+"""The kinds of moves, as in `TRIAL_MOVED[to]`."""
 
 
 def test_every_kind_of_event_is_documented_and_no_other() -> None:
+    assert sorted(EVENT_KINDS) == sorted(documented_events())
+
+
+def test_every_status_has_the_event_of_its_move() -> None:
+    assert {status: f"experiment.{status}" for status in ExperimentStatus} == EXPERIMENT_MOVED
+    assert {status: f"trial.{status}" for status in TrialStatus} == TRIAL_MOVED
+
+
+def test_every_kind_of_event_is_appended_and_no_other() -> None:
     appended = {kind for path in (ROOT / "service").rglob("*.py") for kind in _kinds_in(path.read_text())}
-    assert appended == documented_events().keys()
+    assert appended == set(EVENT_KINDS)
 
 
 def _kinds_in(source: str) -> Iterator[str]:
@@ -37,8 +47,8 @@ def _kinds_of(argument: ast.expr, function: ast.FunctionDef) -> Iterator[str]:
     match argument:
         case ast.Constant(value=str(kind)):
             yield kind
-        case ast.JoinedStr(values=[ast.Constant(value=str(begin)), ast.FormattedValue()]):
-            yield from (f"{begin}{status}" for status in STATUSES[begin])
+        case ast.Subscript(value=ast.Name(id=moved)):
+            yield from MOVED[moved]
         case ast.IfExp(body=one, orelse=other):
             yield from (*_kinds_of(one, function), *_kinds_of(other, function))
         case ast.Name(id=name):
@@ -48,9 +58,11 @@ def _kinds_of(argument: ast.expr, function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _kinds_assigned(name: str, function: ast.FunctionDef) -> Iterator[str]:
-    """`kind = "…"`, or `kind, … = "…", …`."""
+    """`kind: EventKind = "…"`, `kind = "…"`, or `kind, … = "…", …`."""
     for node in ast.walk(function):
         match node:
+            case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
+                yield from _kinds_of(value, function)
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
                 yield from _kinds_of(value, function)
             case ast.Assign(targets=[ast.Tuple(elts=[ast.Name(id=target), *_])], value=ast.Tuple(elts=[value, *_])):
@@ -66,6 +78,6 @@ def note(session, one, to):
     kind, other = "a.b", 1
     append_event(session, one, kind, {})
     append_event(session, one, "c.d" if to else "e", {})
-    append_event(session, one, f"experiment.{to}", {})
+    append_event(session, one, EXPERIMENT_MOVED[to], {})
 """
     assert {"a.b", "c.d", "e", "experiment.running"} <= set(_kinds_in(source))

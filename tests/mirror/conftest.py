@@ -17,6 +17,8 @@ from mlflow import MlflowClient
 from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
+from service.domain.event_kinds import EXPERIMENT_MOVED, TRIAL_MOVED, EventKind
+from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command
 from service.stack.ports import free_port
 from service.store.events import append_event
@@ -102,7 +104,7 @@ class ExperimentHistory:
             session.add(row)
         self.append("experiment.created", {"name": spec["name"], "spec": spec})
 
-    def append(self, kind: str, data: dict[str, Any], trial_id: str | None = None) -> None:
+    def append(self, kind: EventKind, data: dict[str, Any], trial_id: str | None = None) -> None:
         with self._database.write() as session:
             append_event(session, self._experiment(session), kind, data, at=self.now, trial_id=trial_id)
         self.now += timedelta(seconds=1)
@@ -136,7 +138,7 @@ class ExperimentHistory:
         number = self._move(trial_id, status)
         values = None if value is None else [value]
         data = {"number": number, "reason": reason, "values": values, "step": 3, **facts}
-        self.append(f"trial.{status}", data, trial_id)
+        self.append(TRIAL_MOVED[TrialStatus(status)], data, trial_id)
 
     def revive(self, trial_id: str) -> None:
         """The ended trial runs again, as after a retry or a resumed experiment."""
@@ -157,7 +159,7 @@ class ExperimentHistory:
         with self._database.write() as session:
             experiment = self._experiment(session)
             experiment.status, experiment.end_reason, experiment.ended_at = status, reason, self.now
-        self.append(f"experiment.{status}", {"reason": reason, "detail": None})
+        self.append(EXPERIMENT_MOVED[ExperimentStatus(status)], {"reason": reason, "detail": None})
 
     def _experiment(self, session: Session) -> ExperimentRow:
         return session.get_one(ExperimentRow, self.experiment_id)

@@ -26,8 +26,14 @@ def note_system_metrics(leased: LeasedAttempt, samples: Sequence[SystemSample]) 
     if new:
         change_later(attempt, utilization=known.to_json())
         data = {"attempt": attempt.number, "samples": new}
-        kind, trial_id = "attempt.system_metrics", leased.trial.id
-        append_event(leased.session, leased.experiment, kind, data, at=leased.now, trial_id=trial_id)
+        append_event(
+            leased.session,
+            leased.experiment,
+            "attempt.system_metrics",
+            data,
+            at=leased.now,
+            trial_id=leased.trial.id,
+        )
 
 
 def _point(leased: LeasedAttempt, sample: SystemSample) -> dict[str, Any]:

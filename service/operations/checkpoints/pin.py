@@ -4,6 +4,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from service.domain.event_kinds import EventKind
 from service.errors import NotFound, WrongState
 from service.operations.checkpoints.retention_removal import remove_unneeded
 from service.operations.locked_experiment import lock_of_trial
@@ -37,7 +38,7 @@ def _set_pin(context: Context, trial_id: str, step: int, *, is_pinned: bool) -> 
         row = present_checkpoint(session, trial, step)
         if row.pinned is not is_pinned:
             row.pinned_at = locked.now if is_pinned else None
-            kind = "checkpoint.pinned" if is_pinned else "checkpoint.unpinned"
+            kind: EventKind = "checkpoint.pinned" if is_pinned else "checkpoint.unpinned"
             locked.experiment.has_unpinned |= not is_pinned
             data = {"step": step, "uri": row.uri}
             append_event(session, locked.experiment, kind, data, at=locked.now, trial_id=trial.id)
