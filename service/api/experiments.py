@@ -20,7 +20,7 @@ from service.api.mirror_wait import wait_for_mirror
 from service.api.views.experiments import ExperimentView, SpecWarning, experiment_views
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
-from service.operations.experiments import change, control, create
+from service.operations.experiments import change, control, creation
 from service.operations.experiments.submission import Submission, parse_submission
 from service.operations.packages.submitted_code import check_code, submitted_code
 from service.runtime.context import Context
@@ -68,7 +68,7 @@ async def create_experiment(
     spec = await run_in_threadpool(parse_submission, context, submission)
     key, earlier = idempotency_key, None
     if key is not None:  # before the code, whose mistakes are answered after a conflict
-        earlier = await run_in_threadpool(create.created_with, context, key, spec)
+        earlier = await run_in_threadpool(creation.created_with, context, key, spec)
     try:
         warnings = await _code_warnings(request, context, spec, submission)
     except Invalid:
@@ -95,7 +95,7 @@ async def _code_warnings(
 def _created(
     context: Context, earlier: ExperimentRow | None, spec: ExperimentSpec, warnings: list[Mistake], key: str | None
 ) -> ExperimentView:
-    row = earlier or create.store_experiment(context, spec, key)
+    row = earlier or creation.store_experiment(context, spec, key)
     log_context.add(experiment=row.id)
     view = _view(context, row)
     return view.model_copy(update={"warnings": [*view.warnings, *SpecWarning.listed(warnings)]})

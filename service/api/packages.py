@@ -15,7 +15,7 @@ from service.api.http.error_responses import error_responses
 from service.api.http.routes import Route
 from service.api.views.rows import RowView
 from service.errors import Invalid, NotFound, TooMuchWork
-from service.operations.packages.storage import find_package, package_too_large, store_package
+from service.operations.packages.package_store import find_package, package_too_large, store_package
 
 router = APIRouter(prefix="/v1/packages", tags=["packages"], route_class=Route)
 

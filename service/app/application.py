@@ -26,8 +26,8 @@ from service.api import (
     health,
     importance,
     logs,
-    metrics,
     packages,
+    prometheus,
     replay,
     spaces,
     trial_reports,
@@ -75,7 +75,7 @@ BY_METHOD = (
     logs,
 )
 """A GET needs the role `read`, any other call `write`."""
-FOR_READERS = (replay, spaces, metrics, docs)
+FOR_READERS = (replay, spaces, prometheus, docs)
 """Every call needs the role `read`, a POST too: it computes, and changes nothing."""
 
 HEAVY_IMPORTS_AFTER = 1.0
@@ -120,7 +120,7 @@ def build(state: State, lifespan: Lifespan[FastAPI] | None = None) -> FastAPI:
     state.event_feeds = EventFeeds(context.database, context.new_events, context.stopping, events.server_sent)
     _add_routes(app)
     state.loops = _loops(context)
-    state.registry.register(metrics.StateCollector(context, state.loops))
+    state.registry.register(prometheus.StateCollector(context, state.loops))
     return app
 
 

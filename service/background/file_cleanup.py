@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from service.background.charting import FOLDER_PREFIX
-from service.operations.packages.storage import PART_SUFFIX
+from service.operations.packages.package_store import PART_SUFFIX
 from service.settings import PROBE_PREFIX, Settings
 
 MAX_AGE_SECONDS = 3600.0

@@ -26,7 +26,7 @@ from service import private_files
 from service.backup.database_copy import check_exists, copy_database, fill_database, is_empty
 from service.backup.failure import BackupFailed
 from service.operations.attempts.log_file import STATE_SUFFIX
-from service.operations.packages.storage import PART_SUFFIX
+from service.operations.packages.package_store import PART_SUFFIX
 from service.settings import LEASE_KEY_FILE, PROBE_PREFIX, Settings, without_password
 from service.store.sql.database import Database
 from service.store.sql.schema_upgrade import ForeignSchema, SchemaState, newest_revision, revision_of, state_of

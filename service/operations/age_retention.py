@@ -11,7 +11,7 @@ from pathlib import Path
 
 from service.errors import NotFound, WrongState
 from service.operations.experiments import control
-from service.operations.packages.storage import remove_unused_package
+from service.operations.packages.package_store import remove_unused_package
 from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
 from service.store.age_retention import ends_of_experiments, experiments_that_ended_before

@@ -6,7 +6,7 @@ from typing import Any
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.next_trial import assign
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow

@@ -9,7 +9,7 @@ from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
 from service.operations.checkpoints.folders import run_of, uri_below
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.sql.database import database_now

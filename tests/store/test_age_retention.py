@@ -12,7 +12,7 @@ import sqlalchemy
 
 from service.background.age_retention import AgeRetention
 from service.operations import age_retention
-from service.operations.packages import storage
+from service.operations.packages import package_store
 from service.runtime.context import Context
 from service.settings import Settings
 from service.store.packages import packages_without_experiment
@@ -113,7 +113,7 @@ def test_a_package_that_an_experiment_has_begun_to_use_is_kept(service: Api) -> 
     with context.database.read() as session:
         assert packages_without_experiment(session) == [found]
     service.create(trainer={"entrypoint": "train:train", "package": found})
-    assert not storage.remove_unused_package(context, found, in_days(8))
+    assert not package_store.remove_unused_package(context, found, in_days(8))
 
 
 def test_a_package_that_is_sent_again_is_kept(service: Api) -> None:
@@ -133,7 +133,7 @@ def test_a_package_that_is_removed_while_it_is_sent_is_written_again(
 ) -> None:
     context = with_settings(service, keep_packages_days=7)
     found = package(service, CODE)
-    write = storage._write
+    write = package_store._write
     once: list[Callable[[], Any]] = [lambda: age_retention.remove_unused_packages(context, in_days(8))]
 
     def write_and_remove(path: Path, body: bytes) -> None:
@@ -141,7 +141,7 @@ def test_a_package_that_is_removed_while_it_is_sent_is_written_again(
         if once:
             once.pop()()
 
-    monkeypatch.setattr(storage, "_write", write_and_remove)
+    monkeypatch.setattr(package_store, "_write", write_and_remove)
     assert package(service, CODE) == found
     assert service.http.get(f"/v1/packages/{found}").content == CODE
 
@@ -151,7 +151,7 @@ def test_a_package_that_is_removed_after_the_checks_of_a_spec_is_asked_for_again
 ) -> None:
     context = with_settings(service, keep_packages_days=7)
     spec = a_spec(trainer={"entrypoint": "train:train", "package": package(service, CODE)})
-    gather = "service.operations.experiments.create.gather_warm_start"
+    gather = "service.operations.experiments.creation.gather_warm_start"
     monkeypatch.setattr(gather, lambda *_: age_retention.remove_unused_packages(context, in_days(8)) and None)
     assert "send it with POST /v1/packages" in str(service.post("/v1/experiments", 422, json=spec)["errors"])
     assert not list(service.get("/v1/experiments")["items"])

@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from service.operations.agents.registration import register_agent, release_name
 from service.operations.attempts.scheduling.claim import AgentLeft, claim
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.tables import AttemptRow

@@ -21,7 +21,7 @@ from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.scheduling.next_trial import assign
 from service.operations.attempts.time_limits import enforce_time_limits
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.context import Context
 from service.settings import without_credentials, without_password

@@ -13,7 +13,7 @@ from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import expire_leases
 from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts
 from service.operations.attempts.scheduling.claim import ask
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.operations.reports.ingest import ReportBatch, ingest_reports
 from service.runtime.context import Context
 from service.specification.parser import parse_spec

@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 from service.operations.agents.registration import register_agent
 from service.operations.attempts.scheduling.assignment import build_assignment
 from service.operations.attempts.scheduling.claim import claim
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.experiments import lock_experiment

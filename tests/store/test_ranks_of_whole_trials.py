@@ -8,7 +8,7 @@ from sqlalchemy import Connection, event
 from search.early_stopping.auto_choice import Training, concordance
 from service.operations.attempts.finish import finish
 from service.operations.attempts.scheduling.claim import ask
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.early_stopping.whole_trials import with_ranks

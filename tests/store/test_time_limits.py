@@ -12,7 +12,7 @@ from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.change import change
 from service.operations.experiments.control import stop
-from service.operations.experiments.create import store_experiment
+from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.tables import AttemptRow, ExperimentRow

@@ -13,7 +13,7 @@ from service.api.http.error_precedence import with_error_precedence
 from service.api.http.lease_checks import look_up_lease
 from service.api.http.queries import check_query
 from service.errors import Invalid
-from service.operations.packages.storage import package_named
+from service.operations.packages.package_store import package_named
 from service.runtime.context import Context
 from service.store.lookup import experiment_named, trial_named
 

@@ -31,7 +31,7 @@ def doctor(
     Run it where a client, an agent or the service runs; it checks what it sees from there and changes nothing.
     """
     from service.cli.doctor import check  # noqa: PLC0415
-    from service.cli.doctor.run import run_checks  # noqa: PLC0415
+    from service.cli.doctor.all_checks import run_checks  # noqa: PLC0415
 
     checks = list(run_checks(addresses_in(url), ray_address, storage))
     console.print_result([one.as_json() for one in checks], check.table(checks), as_json=as_json)

@@ -28,7 +28,7 @@ from service.store.events import EVENTS_PAGE, EventOfKind, events_of_kinds
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
 from service.store.tables import TrialRow
-from service.store.trials.contenders import may_be_best
+from service.store.trials.eligible_for_best import may_be_best
 from service.store.trials.param_generations import exploits_of
 from service.store.trials.trials import is_of_search
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from search.mistakes import Mistake
 from service.errors import Invalid
-from service.operations.packages.storage import CheckedPackage, store_package
+from service.operations.packages.package_store import CheckedPackage, store_package
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec

@@ -14,7 +14,7 @@ from service.operations.packages.entrypoint import (
     module_file,
     takes_no_argument,
 )
-from service.operations.packages.storage import CheckedPackage, find_package
+from service.operations.packages.package_store import CheckedPackage, find_package
 from service.runtime.context import Context
 from service.specification.cross_field_checks.dataset_mistakes import missing_files
 from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings

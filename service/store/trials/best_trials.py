@@ -15,7 +15,7 @@ from service.domain.statuses import CONTENDERS, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_first import best_first
 from service.store.trials.confirmations import confirmed_trials, confirmed_winners
-from service.store.trials.contenders import that_may_be_best
+from service.store.trials.eligible_for_best import that_may_be_best
 from service.store.trials.ended_trials import have_run_to_their_ends
 from service.store.trials.trial_values import constraint_names, objective_names
 

@@ -10,7 +10,7 @@ from service.domain.no_improvement import EndedTrial
 from service.domain.statuses import CAUSES_WITH_RESULT, CONTENDERS, LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import TrialRow
 from service.store.trials.best_first import best_first
-from service.store.trials.contenders import may_be_best, that_may_be_best
+from service.store.trials.eligible_for_best import may_be_best, that_may_be_best
 from service.store.trials.measured_trial import MeasuredTrial
 from service.store.trials.trials import is_of_search
 

@@ -1,6 +1,6 @@
 """The digest by which a repeated submission is recognized."""
 
-from service.operations.experiments.create import request_digest
+from service.operations.experiments.creation import request_digest
 from service.specification.models import ExperimentSpec
 from tests.conftest import a_spec
 

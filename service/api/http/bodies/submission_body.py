@@ -12,7 +12,7 @@ from service.api.http.bodies.forms import MAX_SPEC_BYTES, read_form
 from service.api.http.computation import computed
 from service.api.http.dependencies import Ctx
 from service.operations.experiments.submission import Submission
-from service.operations.packages.storage import CheckedPackage, check_package, package_too_large, packed
+from service.operations.packages.package_store import CheckedPackage, check_package, package_too_large, packed
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 

@@ -14,7 +14,7 @@ from service.errors import Conflict, Invalid, NameTaken
 from service.operations.early_stopping.rule_choice import announce, stored_choice
 from service.operations.experiments.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.locked_experiment import LockedExperiment
-from service.operations.packages.storage import unknown_package
+from service.operations.packages.package_store import unknown_package
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import cache_spec
 from service.runtime.context import Context

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from service.api.http.routes import Route
 from service.runtime.context import Context
-from service.store import metrics_counts as counts
 from service.store import mirrors
+from service.store import prometheus_counts as counts
 from service.store.agents import storage_errors
 from service.store.checkpoints import checkpoint_deletions
 from service.store.sql.database import database_now

@@ -13,7 +13,7 @@ from service.domain.statuses import TrialStatus
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_trials import best_trials
-from service.store.trials.contenders import may_be_best, that_may_be_best
+from service.store.trials.eligible_for_best import may_be_best, that_may_be_best
 from service.store.trials.ended_trials import best_end_before
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
