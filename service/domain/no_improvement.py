@@ -8,11 +8,11 @@ from search.problem import Direction, sign_of
 
 @dataclass(frozen=True)
 class EndedTrial:
-    """A trial that ended with a value. It does not contend for the best if it was stopped early or is infeasible."""
+    """A trial that ended with a value. It is not eligible for the best if it was stopped early or is infeasible."""
 
     number: int
     value: float
-    contends: bool = True
+    is_eligible: bool = True
 
 
 def describe_stagnation(
@@ -29,7 +29,7 @@ def describe_stagnation(
     if best_before is None or not newest:
         return None
     sign = sign_of(direction)
-    best = min((trial for trial in newest if trial.contends), key=lambda trial: sign * trial.value, default=None)
+    best = min((trial for trial in newest if trial.is_eligible), key=lambda trial: sign * trial.value, default=None)
     if best is not None and sign * (best_before.value - best.value) > min_delta:
         return None
     margin = f" by more than {min_delta:g}" if min_delta else ""

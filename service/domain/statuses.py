@@ -80,7 +80,7 @@ TRIAL_REVIVALS: dict[TrialStatus, frozenset[TrialStatus]] = {
 LIVE_EXPERIMENT = frozenset(status for status, targets in EXPERIMENT_MOVES.items() if targets)
 LIVE_TRIAL = frozenset(status for status, targets in TRIAL_MOVES.items() if targets)
 
-CONTENDERS = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
+ELIGIBLE_FOR_BEST = (TrialStatus.COMPLETED, TrialStatus.STOPPED)
 """Trials that may be the best: they ended by themselves or at a user's request, not by early stopping."""
 
 STATUS_AFTER_STOP: dict[StopCause, TrialStatus] = {

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from service.domain import cost_summary
-from service.domain.statuses import CONTENDERS
+from service.domain.statuses import ELIGIBLE_FOR_BEST
 from service.mirror import descriptions, mlflow_limits
 from service.mirror.metric_names import names_of_metrics
 from service.mirror.new_runs import RUN_NAME_TAG, experiment_run, parent_run_name
@@ -16,7 +16,7 @@ from service.mirror.run_update import RunStatus, RunUpdate
 from service.mirror.trial_run import TRIAL_ENDS, apply_trial_event, changes_a_run
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, TrialRow
 
-CONTENDING_ENDS = tuple(f"trial.{status}" for status in CONTENDERS)
+CONTENDING_ENDS = tuple(f"trial.{status}" for status in ELIGIBLE_FOR_BEST)
 EXPERIMENT_ENDS: Mapping[str, RunStatus] = {
     "experiment.completed": "FINISHED",
     "experiment.failed": "FAILED",
@@ -112,7 +112,7 @@ def project(given: ProjectionInput, events: Sequence[EventRow]) -> Projection:
 
 def takes_back_end(event: EventRow) -> bool:
     """Whether a trial runs again that had ended with a result, which does not count any more."""
-    return event.kind == "trial.queued" and event.data.get("ended_as") in CONTENDERS
+    return event.kind == "trial.queued" and event.data.get("ended_as") in ELIGIBLE_FOR_BEST
 
 
 def _add_best_report(update: RunUpdate, experiment: ExperimentRow, event: EventRow) -> None:

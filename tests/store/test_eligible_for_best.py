@@ -13,7 +13,7 @@ from service.domain.statuses import TrialStatus
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_trials import best_trials
-from service.store.trials.eligible_for_best import may_be_best, that_may_be_best
+from service.store.trials.eligible_for_best import eligible_for_best, is_eligible_for_best
 from service.store.trials.ended_trials import best_end_before
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ def stored_experiments(session: Session, *, constrained: bool) -> list[Experimen
 
 
 def by_conditions(session: Session, _experiments: list[ExperimentRow], *, constrained: bool) -> set[str]:
-    return set(session.scalars(select(TrialRow.id).where(*that_may_be_best(constrained=constrained))))
+    return set(session.scalars(select(TrialRow.id).where(*eligible_for_best(constrained=constrained))))
 
 
 def by_best_of_each_status(session: Session, experiments: list[ExperimentRow], *, constrained: bool) -> set[str]:
@@ -56,7 +56,7 @@ def test_the_row_and_the_sql_agree(database_url: str, constrained: bool) -> None
     expected = {
         f"x-{number}"
         for number, (status, violation, value, confirms) in enumerate(ENDS)
-        if may_be_best(status, violation, constrained=constrained) and value is not None and confirms is None
+        if is_eligible_for_best(status, violation, constrained=constrained) and value is not None and confirms is None
     }
     assert len(expected) == (2 if constrained else 6), "completed and stopped ones"
     with closing(Database(database_url)) as database, database.write() as session:

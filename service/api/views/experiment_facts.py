@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from service.api.views.missing_metrics import missing_metrics
 from service.api.views.trials import TrialView, trial_views
-from service.domain.statuses import CONTENDERS, ExperimentStatus
+from service.domain.statuses import ELIGIBLE_FOR_BEST, ExperimentStatus
 from service.operations.attempts.scheduling.waiting_for import missing_for_next_trials
 from service.runtime.caches.experiment_caches import readable, spec_of, trial_counts
 from service.runtime.context import Context
@@ -60,8 +60,8 @@ def _best_views(
     session: Session, rows: Sequence[ExperimentRow], counts: Mapping[str, Mapping[str, int]]
 ) -> dict[str, TrialView]:
     """The best trial of each experiment that has one, by the experiment's id."""
-    contended = [row for row in rows if any(counts[row.id][status] for status in CONTENDERS)]
-    if not contended:
+    with_eligible = [row for row in rows if any(counts[row.id][status] for status in ELIGIBLE_FOR_BEST)]
+    if not with_eligible:
         return {}
-    best = best_trials(session, contended)
+    best = best_trials(session, with_eligible)
     return {view.experiment_id: view for view in trial_views(session, list(best.values()))}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from search.problem import Direction, sign_of
-from service.domain.statuses import CONTENDERS, LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
+from service.domain.statuses import ELIGIBLE_FOR_BEST, LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
 
 SETTLED_SECONDS = 15
 """The slot of a trial that ended so long ago writes nothing more."""
@@ -152,7 +152,7 @@ def _by_rank(facts: _Facts, one: RetainedCheckpoint, best: Collection[int]) -> R
 
 
 def _best(rules: RetentionRules, trials: Sequence[RetainedTrial]) -> set[int]:
-    """The contenders that fewer than `keep_best_trials` completed trials beat.
+    """The eligible trials that fewer than `keep_best_trials` completed trials beat.
 
     Only completed trials, which cannot change any more, displace others. So no trial of which the checkpoints have
     been removed comes to be among the best later.
@@ -161,7 +161,7 @@ def _best(rules: RetentionRules, trials: Sequence[RetainedTrial]) -> set[int]:
     ranked = sorted(
         (sign * trial.value, trial.number, trial.status)
         for trial in trials
-        if trial.value is not None and trial.status in CONTENDERS
+        if trial.value is not None and trial.status in ELIGIBLE_FOR_BEST
     )
     best: set[int] = set()
     better_count = 0

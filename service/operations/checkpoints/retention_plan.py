@@ -26,7 +26,7 @@ from service.store.checkpoints.donated_checkpoints import retryable_trial_ids
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
 from service.store.trials.best_trials import possible_winners
-from service.store.trials.eligible_for_best import may_be_best
+from service.store.trials.eligible_for_best import is_eligible_for_best
 from service.store.trials.param_generations import ResumePoint, resume_points
 from service.store.trials.trial_values import constraint_names, objective_names
 from trainer.wire import Kind
@@ -120,7 +120,8 @@ def _trials(facts: RetentionFacts) -> list[RetainedTrial]:
     names, constrained = objective_names(experiment), bool(constraint_names(experiment))
     metric = rules.metric or names[0]
     is_ranked = [
-        row.confirms is None and may_be_best(row.status, row.violation, constrained=constrained) for row in facts.trials
+        row.confirms is None and is_eligible_for_best(row.status, row.violation, constrained=constrained)
+        for row in facts.trials
     ]
     front = _front(experiment, [row for row, ranked in zip(facts.trials, is_ranked, strict=True) if ranked])
 
@@ -139,15 +140,15 @@ def _trials(facts: RetentionFacts) -> list[RetainedTrial]:
     return [trial(row, ranked=ranked) for row, ranked in zip(facts.trials, is_ranked, strict=True)]
 
 
-def _front(experiment: ExperimentRow, contenders: Sequence[RankedTrial]) -> set[int]:
-    """The numbers of those that no other contender beats, and that no completed trial beats; none with one objective.
+def _front(experiment: ExperimentRow, eligible: Sequence[RankedTrial]) -> set[int]:
+    """The numbers of those that no other eligible trial, and no completed trial, beats; none with one objective.
 
     A stopped trial may change if it is retried, so what it beats today may be on the front again.
     """
-    completed = [row for row in contenders if row.status == TrialStatus.COMPLETED]
+    completed = [row for row in eligible if row.status == TrialStatus.COMPLETED]
     if len(objective_names(experiment)) == 1:
         return set()
-    return {*_unbeaten(experiment, contenders), *_unbeaten(experiment, completed)}
+    return {*_unbeaten(experiment, eligible), *_unbeaten(experiment, completed)}
 
 
 def _unbeaten(experiment: ExperimentRow, rows: Sequence[RankedTrial]) -> Iterator[int]:

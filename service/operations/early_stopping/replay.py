@@ -28,7 +28,7 @@ from service.store.events import EVENTS_PAGE, EventOfKind, events_of_kinds
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
 from service.store.tables import TrialRow
-from service.store.trials.eligible_for_best import may_be_best
+from service.store.trials.eligible_for_best import is_eligible_for_best
 from service.store.trials.param_generations import exploits_of
 from service.store.trials.trials import is_of_search
 
@@ -116,18 +116,18 @@ def _values(
     """The final values of the trials that may be the best, by the only objective or else the rule's metric."""
     if len(spec.objectives) == 1:
         by = ComparedMetric(spec.objective.metric, spec.objective.direction)
-        found = {number: trial.value for number, trial in _contenders(spec, trials.values())}
+        found = {number: trial.value for number, trial in _eligible(spec, trials.values())}
     else:
         by = metric
         found = {
-            number: courses[number].last_value for number, _ in _contenders(spec, trials.values()) if number in courses
+            number: courses[number].last_value for number, _ in _eligible(spec, trials.values()) if number in courses
         }
     return {number: value for number, value in found.items() if value is not None and number in courses}, by
 
 
-def _contenders(spec: ExperimentSpec, trials: Iterable[TrialRow]) -> Sequence[tuple[int, TrialRow]]:
+def _eligible(spec: ExperimentSpec, trials: Iterable[TrialRow]) -> Sequence[tuple[int, TrialRow]]:
     return [
         (trial.number, trial)
         for trial in trials
-        if may_be_best(trial.status, trial.violation, constrained=bool(spec.constraints))
+        if is_eligible_for_best(trial.status, trial.violation, constrained=bool(spec.constraints))
     ]

@@ -1,4 +1,4 @@
-"""Queries for an experiment's best trial or its Pareto front, among the feasible trials in a CONTENDERS status."""
+"""Queries for an experiment's best trial or its Pareto front, among the trials that are eligible for it."""
 
 import itertools
 from collections import defaultdict
@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 from search.problem import Direction, sign_of
 from search.space.configuration_key import Key, key_of
 from search.space.space import Space
-from service.domain.statuses import CONTENDERS, TrialStatus
+from service.domain.statuses import ELIGIBLE_FOR_BEST, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_first import best_first
 from service.store.trials.confirmations import confirmed_trials, confirmed_winners
-from service.store.trials.eligible_for_best import that_may_be_best
+from service.store.trials.eligible_for_best import eligible_for_best
 from service.store.trials.ended_trials import have_run_to_their_ends
 from service.store.trials.trial_values import constraint_names, objective_names
 
@@ -77,7 +77,7 @@ def possible_winners(session: Session, experiment: ExperimentRow, space: Space, 
 
 
 def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any], bool]]:
-    """The number and params of each feasible contender, and whether it ran to its end, read page by page."""
+    """The number and params of each eligible trial, and whether it ran to its end, read page by page."""
     query = _feasible(experiment, select(TrialRow.number, TrialRow.params, have_run_to_their_ends()))
     query = query.order_by(*best_first(experiment.spec["objectives"][0]["direction"])).limit(PAGE)
     for offset in itertools.count(0, PAGE):
@@ -112,7 +112,7 @@ def nearest_to_feasible(session: Session, experiment: ExperimentRow) -> TrialRow
     """The infeasible trial with the smallest violation. None without constraints."""
     if not constraint_names(experiment):
         return None
-    infeasible = *that_may_be_best(constrained=False), TrialRow.violation > 0
+    infeasible = *eligible_for_best(constrained=False), TrialRow.violation > 0
     query = select(TrialRow).where(TrialRow.experiment_id == experiment.id, *infeasible)
     return session.scalar(query.order_by(TrialRow.violation, TrialRow.number).limit(1))
 
@@ -123,14 +123,14 @@ def _best_ids(direction: Direction, constrained: bool, experiment_ids: Collectio
     def best(status: TrialStatus) -> Select[str]:
         query = select(TrialRow.id).where(
             TrialRow.experiment_id == ExperimentRow.id,
-            *that_may_be_best(constrained=constrained, by_status=TrialRow.status == status),
+            *eligible_for_best(constrained=constrained, by_status=TrialRow.status == status),
         )
         first = query.order_by(*best_first(direction)).limit(1).correlate(ExperimentRow).scalar_subquery()
         return select(first).where(ExperimentRow.id.in_(experiment_ids))
 
-    return union_all(*(best(status) for status in CONTENDERS))
+    return union_all(*(best(status) for status in ELIGIBLE_FOR_BEST))
 
 
 def _feasible(experiment: ExperimentRow, query: Select[*Row]) -> Select[*Row]:
-    conditions = that_may_be_best(constrained=bool(constraint_names(experiment)))
+    conditions = eligible_for_best(constrained=bool(constraint_names(experiment)))
     return query.where(TrialRow.experiment_id == experiment.id, *conditions)

@@ -7,16 +7,16 @@ from sqlalchemy.orm import Session
 
 from search.problem import Direction
 from service.domain.no_improvement import EndedTrial
-from service.domain.statuses import CAUSES_WITH_RESULT, CONTENDERS, LIVE_TRIAL, StopCause, TrialStatus
+from service.domain.statuses import CAUSES_WITH_RESULT, ELIGIBLE_FOR_BEST, LIVE_TRIAL, StopCause, TrialStatus
 from service.store.tables import TrialRow
 from service.store.trials.best_first import best_first
-from service.store.trials.eligible_for_best import may_be_best, that_may_be_best
+from service.store.trials.eligible_for_best import eligible_for_best, is_eligible_for_best
 from service.store.trials.measured_trial import MeasuredTrial
 from service.store.trials.trials import is_of_search
 
 # As negations, so that no database chooses the index by status, which does not have the order.
 _ENDED = and_(is_of_search(), TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.FAILED)))
-_CONTENDING = TrialRow.status.not_in([status for status in TrialStatus if status not in CONTENDERS])
+_HAS_ELIGIBLE_STATUS = TrialRow.status.not_in([status for status in TrialStatus if status not in ELIGIBLE_FOR_BEST])
 
 # With a text in place of null, so that the negation holds for trials without a cause, too.
 _STOPPED_BY_END = and_(
@@ -63,7 +63,7 @@ def newest_ends(
     if len(rows) < count:
         return None
     ends = [
-        EndedTrial(row.number, row.value, may_be_best(row.status, row.violation, constrained=constrained))
+        EndedTrial(row.number, row.value, is_eligible_for_best(row.status, row.violation, constrained=constrained))
         for row in rows
         if row.value is not None
     ]
@@ -73,10 +73,10 @@ def newest_ends(
 def best_end_before(
     session: Session, experiment_id: str, event: int, direction: Direction, *, constrained: bool
 ) -> EndedTrial | None:
-    """The best trial among the contenders that ended before the event."""
+    """The best of the eligible trials that ended before the event."""
     wanted = [
         TrialRow.experiment_id == experiment_id,
-        *that_may_be_best(constrained=constrained, by_status=_CONTENDING),
+        *eligible_for_best(constrained=constrained, by_status=_HAS_ELIGIBLE_STATUS),
         TrialRow.changed_at_event + 0 < event,  # `+ 0` keeps the database from using another index than that by value
     ]
     query = select(TrialRow.number, TrialRow.value).where(*wanted).order_by(*best_first(direction)).limit(1)

@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from search.problem import Direction
-from service.domain.statuses import CONTENDERS, LIVE_EXPERIMENT, TrialStatus
+from service.domain.statuses import ELIGIBLE_FOR_BEST, LIVE_EXPERIMENT, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_first import best_first
 
@@ -79,7 +79,12 @@ def trials_with(session: Session, experiment_id: str, *statuses: TrialStatus) ->
 
 def trials_with_values(session: Session, experiment_id: str, *, with_paused: bool) -> Sequence[TrialRow]:
     """The trials of the search that have reported their first objective, and may be or become the best."""
-    statuses = [TrialStatus.QUEUED, TrialStatus.RUNNING, *CONTENDERS, *([TrialStatus.PAUSED] if with_paused else [])]
+    statuses = [
+        TrialStatus.QUEUED,
+        TrialStatus.RUNNING,
+        *ELIGIBLE_FOR_BEST,
+        *([TrialStatus.PAUSED] if with_paused else []),
+    ]
     found = trials_with(session, experiment_id, *statuses)
     return [trial for trial in found if trial.value is not None and trial.confirms is None]
 

@@ -23,7 +23,7 @@ def test_stagnation_is_described_with_its_figures() -> None:
 
 
 def test_a_trial_that_was_stopped_early_is_no_improvement() -> None:
-    sentence = describe_stagnation([EndedTrial(5, 1.0, contends=False)], BEST, "maximize", "accuracy", 0.0)
+    sentence = describe_stagnation([EndedTrial(5, 1.0, is_eligible=False)], BEST, "maximize", "accuracy", 0.0)
     assert sentence
     assert "none of them" in sentence
 
