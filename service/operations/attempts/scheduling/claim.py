@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy.exc import DBAPIError
 
 from service.domain.attempt_holders import ASK_HOLDER
+from service.domain.fits_beside import fits_beside
 from service.domain.group_fit import could_fit, fits_now
-from service.domain.reservation import fits_beside
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller

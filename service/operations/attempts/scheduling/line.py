@@ -15,8 +15,8 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from service.domain.attempt_holders import is_caller
+from service.domain.fits_beside import needs_more, needs_of
 from service.domain.group_fit import could_fit
-from service.domain.reservation import needs_more, needs_of
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.runtime.caches.experiment_caches import readable, spec_of, trainers_of

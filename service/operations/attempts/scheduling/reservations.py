@@ -12,8 +12,8 @@ from itertools import islice
 
 from sqlalchemy.orm import Session
 
+from service.domain.fits_beside import Resources, fits_beside, needs_of
 from service.domain.group_fit import fits_now
-from service.domain.reservation import Resources, fits_beside, needs_of
 from service.operations.attempts.scheduling.line import Contender, Line, contenders, held_by, read_line
 from service.runtime.caches.experiment_caches import trainers_of
 from service.runtime.context import Context

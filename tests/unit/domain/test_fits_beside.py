@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.domain.fits_beside import fits_beside
 from service.domain.group_fit import could_fit, fits_now
-from service.domain.reservation import fits_beside
 from tests.conftest import examples
 from trainer.wire import Node, Scaling, Validation, WorkerGroup, reserve
 
