@@ -13,7 +13,7 @@ from service.errors import Unavailable
 from service.specification.models import ExperimentSpec
 from service.specification.stored_spec import parse_stored_spec
 from service.store.experiments import experiments_with, spec_versions
-from service.store.sql.process_caches import cache_generation
+from service.store.sql.process_caches import cache_epoch
 from service.store.tables import ExperimentRow
 from service.store.trials.trials import counts_of_all
 from trainer.wire import Trainer
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 MAX_EXPERIMENTS = 2000
 
 Version = tuple[int, int]
-"""The generation of the process's caches, and the event with which what is cached has changed."""
+"""The epoch of the process's caches, and the event with which what is cached has changed."""
 
 Source = TypeVar("Source")
 Value = TypeVar("Value")
@@ -87,12 +87,12 @@ def readable(experiments: Iterable[ExperimentRow]) -> list[ExperimentRow]:
 
 def trainers_of(session: Session, experiment_ids: Collection[str]) -> dict[str, Trainer]:
     """How the trials of these experiments run, as far as this version can read it. A row is read once per version."""
-    generation = cache_generation(session)
-    versions = {id_: (generation, event) for id_, event in spec_versions(session, experiment_ids).items()}
+    epoch = cache_epoch(session)
+    versions = {id_: (epoch, event) for id_, event in spec_versions(session, experiment_ids).items()}
     known = {id_: one for id_, version in versions.items() if (one := _trainers.get(id_, version)) is not None}
     for row in readable(experiments_with(session, list(versions.keys() - known.keys()))):
         known[row.id] = spec_of(row).trainer
-        _trainers.put(row.id, (generation, row.spec_changed_at_event), known[row.id])
+        _trainers.put(row.id, (epoch, row.spec_changed_at_event), known[row.id])
     return known
 
 
@@ -102,8 +102,8 @@ def trial_counts(session: Session, experiments: Sequence[ExperimentRow]) -> dict
     Every new trial and every change of a status appends an event, so a count holds until the next event. On PostgreSQL
     a count may be newer than the row whose event number it is cached under; the next read then has a newer number.
     """
-    generation = cache_generation(session)
-    versions = {row.id: (generation, row.event_count) for row in experiments}
+    epoch = cache_epoch(session)
+    versions = {row.id: (epoch, row.event_count) for row in experiments}
     known = {id_: counts for id_, version in versions.items() if (counts := _counted.get(id_, version)) is not None}
     changed = versions.keys() - known
     counted = counts_of_all(session, changed) if changed else {}

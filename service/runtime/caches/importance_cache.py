@@ -21,7 +21,7 @@ from service.specification.spec_sections import Objective
 from service.store.early_stopping.milestones import milestones_changed_after
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
-from service.store.sql.process_caches import cache_generation
+from service.store.sql.process_caches import cache_epoch
 from service.store.tables import ExperimentRow, TrialRow
 
 MAX_RESULTS = 256
@@ -110,10 +110,10 @@ def _version(
     session: Session, experiment: ExperimentRow, metric: str, evaluator: Evaluator, measure: Measure
 ) -> tuple[_Key, int]:
     """The cache's key, which changes when another trial can be judged, and the count of such trials."""
-    generation = cache_generation(session)
+    epoch = cache_epoch(session)
     query = select(func.count(), func.coalesce(func.max(TrialRow.changed_at_event), 0))
     count, newest = session.execute(query.where(TrialRow.experiment_id == experiment.id, may_be_judged(measure))).one()
-    return (experiment.id, metric, evaluator, measure, newest, experiment.spec_changed_at_event, generation), count
+    return (experiment.id, metric, evaluator, measure, newest, experiment.spec_changed_at_event, epoch), count
 
 
 def _trials(session: Session, experiment: ExperimentRow, evaluator: Evaluator, measure: Measure) -> Sequence[TrialRow]:

@@ -28,7 +28,7 @@ from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.lookup import experiment_named
 from service.store.sql.database import Database
-from service.store.sql.process_caches import cache_generation
+from service.store.sql.process_caches import cache_epoch
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 from service.store.trials.trials import trials_changed_after
 from trainer.process_log.context import log_context
@@ -45,12 +45,12 @@ CLOSE_SECONDS = 5.0
 class ProposalTarget:
     """What a proposal is made for; it is valid for no other.
 
-    The number of the trial, the version of the spec, and the generation of the process's caches.
+    The number of the trial, the version of the spec, and the epoch of the process's caches.
     """
 
     number: int
     spec_changed_at_event: int
-    generation: int
+    cache_epoch: int
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ComputedAhead:
 
 @dataclass
 class _View:
-    """A study of the experiment under one version of its spec, and one generation of the process's caches.
+    """A study of the experiment under one version of its spec, and one epoch of the process's caches.
 
     `observations` are its trials, and `milestones` those that they have reached, both by trial number. They are kept
     for the curve score, because trials reach milestones without another change.
@@ -86,7 +86,7 @@ class _View:
 
     spec: ExperimentSpec
     spec_changed_at_event: int
-    generation: int
+    cache_epoch: int
     study: StudyView
     seen_event: int = 0
     seen_milestone: int = 0
@@ -97,7 +97,7 @@ class _View:
 
     def propose(self, trials: Sequence[TrialRow], milestones: Sequence[ReachedMilestone], number: int) -> Proposal:
         """`trials` have changed since the last proposal, and `milestones` were reached."""
-        newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event, self.generation)
+        newest, target = self.newest, ProposalTarget(number, self.spec_changed_at_event, self.cache_epoch)
         if newest is not None and newest.target == target and not (trials or milestones):
             return newest
         seen = self._learn(trials, milestones)
@@ -272,18 +272,18 @@ def _logged(work: Callable[[], None]) -> None:
 def _current_view(entry: _Entry, session: Session, experiment_id: str) -> _View:
     """A new one if the spec has changed, or the database may have lost trials. Call it with the entry's lock."""
     changed = session.scalar(select(ExperimentRow.spec_changed_at_event).where(ExperimentRow.id == experiment_id))
-    version = cache_generation(session), changed
-    if entry.view is None or (entry.view.generation, entry.view.spec_changed_at_event) != version:
+    version = cache_epoch(session), changed
+    if entry.view is None or (entry.view.cache_epoch, entry.view.spec_changed_at_event) != version:
         entry.view = _empty_view(session, experiment_id)
     return entry.view
 
 
 def _empty_view(session: Session, experiment_id: str) -> _View:
     """A view without trials. The spec and the event of its last change are read in one query."""
-    generation = cache_generation(session)
+    epoch = cache_epoch(session)
     experiment = experiment_named(session, experiment_id)
     spec = spec_of(experiment)
     study = Study(spec.problem, spec.search, seed_of(spec, experiment_id))
     warm = session.get(WarmStartRow, experiment_id) if spec.search.warm_start else None
     known = still_fitting(study, from_json(warm.observations)) if warm else []
-    return _View(spec, experiment.spec_changed_at_event, generation, StudyView(study, known))
+    return _View(spec, experiment.spec_changed_at_event, epoch, StudyView(study, known))

@@ -14,11 +14,11 @@ class ProcessCaches:
     """Caches, one of each type, that are dropped when a connection breaks. Thread-safe.
 
     After a failover, another server may answer that lacks the last commits. It may then store as many others, so that
-    no count of events tells that the history is another one. `generation` does.
+    no count of events tells that the history is another one. `epoch` does.
     """
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.epoch = 0
         self._caches: dict[type[Any], Any] = {}
         self._lock = Lock()
 
@@ -31,7 +31,7 @@ class ProcessCaches:
     def clear(self) -> None:
         with self._lock:
             self._caches.clear()
-            self.generation += 1
+            self.epoch += 1
 
     def for_sessions(self) -> dict[Any, Any]:
         """The `info` of a session for which `process_caches` returns these caches."""
@@ -42,9 +42,9 @@ def process_caches(session: Session) -> ProcessCaches:
     return cast(ProcessCaches, session.info[_KEY])
 
 
-def cache_generation(session: Session) -> int:
-    """What was kept under another generation must be read again. To be asked for before what is kept is read.
+def cache_epoch(session: Session) -> int:
+    """What was kept in another epoch must be read again. To be asked for before what is kept is read.
 
     But after the session's first statement, which finds out whether its connection is broken.
     """
-    return process_caches(session).generation
+    return process_caches(session).epoch

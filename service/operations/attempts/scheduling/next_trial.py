@@ -27,7 +27,7 @@ from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, Propo
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, wait_little_for_locks
-from service.store.sql.process_caches import cache_generation
+from service.store.sql.process_caches import cache_epoch
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.param_generations import resume_point
 from service.store.trials.trials import any_changed_after, counts_by_status, next_queued
@@ -104,8 +104,8 @@ def try_assign(
     if trial is None and allowed == "queued":
         return NothingToRun()
     if trial is None:
-        generation = cache_generation(session)
-        target = ProposalTarget(experiment.trial_count, experiment.spec_changed_at_event, generation)
+        epoch = cache_epoch(session)
+        target = ProposalTarget(experiment.trial_count, experiment.spec_changed_at_event, epoch)
         proposal = _usable(session, experiment, target, offered)
         if proposal is None:
             return NeedsProposal(target)
