@@ -29,7 +29,8 @@ from service.store.events import append_event
 from service.store.sql.write_session import change_later
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.param_generations import has_own_values
-from service.store.trials.trial_values import first_seed, is_feasible, objective_values
+from service.store.trials.trial_seed import first_seed
+from service.store.trials.trial_values import is_feasible, objective_values
 
 _ENDING = frozenset(
     {

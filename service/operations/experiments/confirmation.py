@@ -14,7 +14,7 @@ from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_trials import best_configurations
 from service.store.trials.confirmations import confirmations_of, confirmed_trials, lead_of, ranking
 from service.store.trials.ended_trials import was_stopped_by_end
-from service.store.trials.trial_values import first_seed
+from service.store.trials.trial_seed import first_seed
 
 RUNS_AGAIN = "the experiment runs again after its end"
 """The reason of a trial that goes on because the experiment does whose end had stopped it."""

@@ -19,11 +19,6 @@ def constraint_names(experiment: ExperimentRow) -> list[str]:
     return [one["metric"] for one in experiment.spec.get("constraints") or []]
 
 
-def first_seed(experiment: ExperimentRow) -> int | None:
-    """The seed of the search's trials; None in an experiment without `confirm`, whose trials get none."""
-    return experiment.spec["config"].get("seed", 0) if experiment.spec.get("confirm") else None
-
-
 def objective_values(experiment: ExperimentRow, trial: MeasuredTrial) -> dict[str, float | None]:
     """The value of each objective by its metric, in the order of the spec: the newest, or the best one."""
     names = objective_names(experiment)
