@@ -143,7 +143,8 @@ class SamplerSpec(JsonModel):
         """
         chosen = self.chosen_for(problem)
         if isinstance(chosen.sampler, Missing):
-            return [Mistake(_PATH, f"{chosen.name} {chosen.sampler.lacking}; until it can, nothing more is proposed")]
+            why = f"{chosen.name} {chosen.sampler.lacking}"
+            return [Mistake(_PATH, f"{why}; until the service can use it, no trial is proposed")]
         try:
             with self._failures():
                 if self._is_plugin:

@@ -45,8 +45,8 @@ async def get_logs(
         Query(
             pattern=START_PATTERN,
             max_length=MAX_START_LENGTH,
-            description=f"instead of `tail`: where an earlier answer with `tail` began, as its header `{START_HEADER}` "
-            "said, so that the same lines of the same attempt come again, and what was written since",
+            description="instead of `tail`: the start that an earlier answer with `tail` gave in its header "
+            f"`{START_HEADER}`; returns the same lines of the same attempt, and newer ones",
         ),
     ] = None,
     attempt: Annotated[

@@ -175,9 +175,8 @@ def _etag(response: httpx.Response) -> str:
     found = _STRONG_ETAG.fullmatch(etag)
     if found is None or response.status_code != httpx.codes.OK:
         raise NotTheArchive(
-            f"{without_password(str(response.url))} answered {response.status_code} with the ETag {etag!r}, and not as "
-            "the service does, with 200 and a strong one; is PACELINE_URL right, or does a proxy in between change "
-            "answers?"
+            f"{without_password(str(response.url))} answered {response.status_code} with the ETag {etag!r}, not 200 "
+            "with a strong ETag as the service does; is PACELINE_URL right, or does a proxy in between change answers?"
         )
     return found[1]
 

@@ -73,7 +73,7 @@ def test_a_claim_passes_over_an_experiment_that_fails_and_logs_the_error_once(
     with monkeypatch.context() as patch:
         patch.setattr(BUILD, failing_for(first, ValueError("a bad row")))
         assert [claimed(context, name) for name in ("one", "two")] == [second, second]
-    logged = [record for record in caplog.records if "passed over" in record.getMessage()]
+    logged = [record for record in caplog.records if "claims skip" in record.getMessage()]
     assert [record.exc_info and str(record.exc_info[1]) for record in logged] == ["a bad row"]
     assert first in logged[0].getMessage()
     assert claimed(context, "three") == first

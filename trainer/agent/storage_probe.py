@@ -153,7 +153,7 @@ def _write(storage: FileSystem, file: str) -> None:
     with storage.open_input_stream(file) as stream:
         found = stream.read(len(content))
     if found != content:
-        raise OSError(f"{PurePosixPath(file).name} is not read as it was written; {ELSEWHERE_ADVICE}")
+        raise OSError(f"reading {PurePosixPath(file).name} returned other bytes than were written; {ELSEWHERE_ADVICE}")
 
 
 def _size(count: int) -> str:

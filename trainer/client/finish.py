@@ -17,14 +17,14 @@ FILTERED_SECONDS = 10.0
 that without heartbeats."""
 
 NO_TEXT: dict[str, Any] = {
-    "message": "left out: a proxy answers calls with the text of this error itself; the log of the slot has the text",
+    "message": "left out, because a proxy answers calls that contain this text; the log of the slot has it",
     "traceback": None,
     "ranks": [],
 }
 """These fields of a `trainer.wire.Failure`. The proxy's answer may quote what it objects to."""
 
 NO_TRACEBACKS: dict[str, Any] = {
-    "traceback": "left out: a proxy refuses calls of this size; the log of the slot has the traceback",
+    "traceback": "left out, because a proxy refuses calls of this size; the log of the slot has the traceback",
     "ranks": [],
 }
 """The message is short enough for any proxy."""

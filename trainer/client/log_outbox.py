@@ -84,7 +84,8 @@ class LogOutbox(Outbox):
                 try:
                     client.post(self._path, {"rank": rank, "offset": end, "text": ""}, read_seconds=MARK_SECONDS)
                 except (CallRefused, ServiceUnreachable) as error:
-                    logger.warning("the log of rank %d lacks its end, without a note of it: %s", rank, error)
+                    what = "the end of the log of rank %d, and the note that it is missing, were not delivered: %s"
+                    logger.warning(what, rank, error)
                     if isinstance(error, LeaseLost | ServiceUnreachable):
                         return
 
@@ -134,7 +135,8 @@ class LogOutbox(Outbox):
         if not self._is_answered_without_text(rank, offset + size):
             return False
         self._delivered[rank] = offset + size
-        logger.warning("%d bytes of the log of rank %d are left out: a proxy answers them itself", size, rank)
+        what = "%d bytes of the log of rank %d are left out: a proxy answers calls that contain them"
+        logger.warning(what, size, rank)
         return True
 
     def _is_answered_without_text(self, rank: int, offset: int) -> bool:

@@ -56,4 +56,4 @@ def _copy_whole(storage: FileSystem, source: FileInfo, target: Path) -> None:
     """Raises OSError if the file has another size than the listing says, as a page in its place has."""
     size = copy_file(storage, source.path, LocalFileSystem(), str(target))
     if size != source.size:
-        raise OSError(f"{source.path} was read with {size} bytes, and has {source.size}; {ELSEWHERE_ADVICE}")
+        raise OSError(f"reading {source.path} returned {size} bytes, but it has {source.size}; {ELSEWHERE_ADVICE}")

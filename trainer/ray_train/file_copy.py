@@ -40,7 +40,7 @@ FILES_AT_A_TIME = 8
 CHUNK_BYTES = 64 * 1024 * 1024
 """What is read and written with one call, as in Ray Train."""
 
-ELSEWHERE_ADVICE = "is it the storage that answers, and not a proxy or a sign-in page in its place?"
+ELSEWHERE_ADVICE = "does a proxy or a sign-in page answer instead of the storage?"
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def _copy_until_listed(
     while missing := copies.keys() - repeated(partial(_listed, storage, folder), patience_seconds):
         if time.monotonic() + pause > deadline:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise OSError(f"the storage has taken {min(missing)}{more}, and does not have it; {ELSEWHERE_ADVICE}")
+            raise OSError(f"the storage accepted {min(missing)}{more}, but does not list it; {ELSEWHERE_ADVICE}")
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         with contextlib.suppress(OSError):  # then the next listing lacks it

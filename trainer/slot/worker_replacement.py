@@ -22,7 +22,7 @@ SUFFICIENT_SUCCESSES = 2
 blame. One may be chance."""
 
 ADVICE = (
-    "this process has served other trials: if trials fail like this only after others, because of what those have left "
+    "this process ran other trials before: if only later trials fail like this, because of what earlier ones have left "
     "in a library, set trainer.reuse_workers: false"
 )
 

@@ -15,7 +15,7 @@ from trainer.worker.oom_counter import read_oom_kills
 
 STOP_MESSAGE = (
     "the service has ended this attempt at a report (early stopping, a limit, a user, or a node that is drained); "
-    "the training function must not catch this exception, or raise it again"
+    "let this exception pass: code that catches it must raise it again"
 )
 REPORT_FAILED = "an earlier ray.train.report() has failed, and its error was caught: no further report can be made"
 

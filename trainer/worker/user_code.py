@@ -209,9 +209,7 @@ def _import(module_name: str, folder: Path | None) -> ModuleType:
 
 def _not_replaced(module_name: str) -> str:
     top = module_name.partition(".")[0]
-    return (
-        f"the entrypoint's module cannot be called {top!r}: the process needs the other one of this name; rename yours"
-    )
+    return f"rename the entrypoint's module {top!r}: the worker process itself uses another module of this name"
 
 
 def _missing_module(module_name: str, folder: Path | None) -> str:

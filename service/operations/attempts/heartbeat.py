@@ -85,7 +85,8 @@ def keep_ending(context: Context, trial_id: str, token: str | None) -> None:
             _keep_lease(context, trial_id, token, counts_as_report=True)
     except (DBAPIError, PoolTimeout) as error:
         if not is_locked(error):
-            logger.warning("trial %s could not be kept while it ends; it is tried again: %s", trial_id, error)
+            what = "the lease of trial %s could not be extended while its finish call waits; trying again: %s"
+            logger.warning(what, trial_id, error)
 
 
 def current_order(context: Context, trial_id: str, token: str | None) -> Answer:

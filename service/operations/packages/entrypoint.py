@@ -38,9 +38,7 @@ def mistakes_in_entrypoint(
     module, function = entrypoint.split(":")
     top = module.partition(".")[0]
     if top in NOT_REPLACED:
-        return [
-            Mistake(path, f"the module cannot be called {top!r}, as the library with which the workers run: rename it")
-        ]
+        return [Mistake(path, f"rename the module {top!r}: the workers themselves use the library of this name")]
     filename = module_file(files, entrypoint)
     if filename is None:
         modules = ", ".join(_modules(files)[:MAX_LISTED]) or "no .py file"

@@ -62,13 +62,14 @@ def check_contents(body: bytes, filename: str, max_unpacked: int) -> list[str]:
 def _check_size(unpacked: int, packed: int, max_unpacked: int) -> None:
     if unpacked > max_unpacked:
         raise TooLarge(
-            f"unpacked, a package may have at most {max_unpacked / 1e6:g} MB, this one has {unpacked / 1e6:g} MB",
+            f"the package unpacks to {unpacked / 1e6:g} MB; at most {max_unpacked / 1e6:g} MB are allowed",
             max_bytes=max_unpacked,
         )
     if unpacked > FREE_BYTES + MAX_RATIO * packed:
         message = (
-            f"unpacked, the zip has {unpacked / 1e6:g} MB, {unpacked / packed:.0f} times its own size; it may have at"
-            f" most {FREE_BYTES / 1e6:g} MB plus {MAX_RATIO} times that size: create such files when training starts"
+            f"the zip unpacks to {unpacked / 1e6:g} MB, {unpacked / packed:.0f} times its size; at most "
+            f"{FREE_BYTES / 1e6:g} MB plus {MAX_RATIO} times its size are allowed: create such files when training "
+            "starts"
         )
         raise Invalid([Mistake(("package",), message)])
 

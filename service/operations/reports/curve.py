@@ -45,8 +45,8 @@ def steps_of(leased: LeasedAttempt, reports: Sequence[Report]) -> dict[int, int]
 def _check_twin(first: Report, second: Report) -> None:
     """Raise Invalid for two reports of one call that have the same number and are not the same: one would be lost."""
     if second.step != first.step or _storable(second.metrics) != _storable(first.metrics):
-        number = f"{second.sequence} is the number of two different reports of this call"
-        raise Invalid([Mistake(("sequence",), f"{number}; count each report up")])
+        twins = f"two different reports of this call have the sequence {second.sequence}"
+        raise Invalid([Mistake(("sequence",), f"{twins}; each report counts it up by one")])
 
 
 def _check_repeat(leased: LeasedAttempt, report: Report, stored: ReportRow) -> None:
@@ -56,8 +56,8 @@ def _check_repeat(leased: LeasedAttempt, report: Report, stored: ReportRow) -> N
     """
     following = leased.attempt.next_sequence
     if report.sequence == following - 1 and _storable(report.metrics) != stored.metrics:
-        earlier = f"{report.sequence} is the number of an earlier report with other metrics"
-        raise Invalid([Mistake(("sequence",), f"{earlier}; the next one is {following}")])
+        earlier = f"report {report.sequence} was sent before, with other metrics"
+        raise Invalid([Mistake(("sequence",), f"{earlier}; the next report has the sequence {following}")])
 
 
 def add_point(leased: LeasedAttempt, report: Report, step: int) -> Mapping[str, Any] | None:

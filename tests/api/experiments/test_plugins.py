@@ -355,7 +355,7 @@ def test_experiments_outlive_the_packages_that_they_name(answers: dict[str, Any]
     assert (annealed["status"], annealed["end_reason"], annealed["changed"]) == ("running", None, 200)
     assert annealed["waiting_for"].startswith("a library: annealing cannot be used: sampler: unknown sampler")
     assert annealed["sampler"]["options"] == {"neighbourhood": 0.1}
-    assert annealed["warnings"][0].endswith("until it can, nothing more is proposed")
+    assert annealed["warnings"][0].endswith("until the service can use it, no trial is proposed")
 
 
 def test_experiments_outlive_a_new_version_of_the_packages_that_they_name(

@@ -45,7 +45,7 @@ def test_a_report_under_the_number_of_the_one_before_is_refused_if_its_metrics_d
         held.report(**wide)
     held.sequence = 0
     problem = held.report(422, accuracy=0.5)
-    assert "0 is the number of an earlier report with other metrics; the next one is 1" in str(problem)
+    assert "report 0 was sent before, with other metrics; the next report has the sequence 1" in str(problem)
     held.sequence = 1
     held.report(accuracy=0.5)
     assert held.shown()["values"] == {"accuracy": 0.5}
@@ -59,7 +59,7 @@ def test_different_reports_of_one_call_under_one_number_are_refused(service: Api
     assert held
     first = {"sequence": 0, "metrics": {"accuracy": 0.5}}
     problem = held.call("reports", 422, body={"reports": [first, {"sequence": 0, **second}]})
-    assert "0 is the number of two different reports of this call" in str(problem)
+    assert "two different reports of this call have the sequence 0" in str(problem)
     assert service.get(f"/v1/trials/{held.trial}/reports")["items"] == []
     nan = {"sequence": 0, "metrics": {"accuracy": 0.5, "other": "NaN"}}
     held.call("reports", body={"reports": [nan, nan]})

@@ -116,7 +116,7 @@ def test_a_file_for_which_a_gateway_has_answered_is_an_error(
 
     methods = {"each call": "HEAD GET PUT POST", "writing": "PUT POST", "writing and reading a file": "HEAD PUT POST"}
     s3.page = lambda method, _: page if method in methods[answered].split() else None
-    with pytest.raises(OSError, match="the storage has taken empty and 3 more, and does not have it"):
+    with pytest.raises(OSError, match="the storage accepted empty and 3 more, but does not list it"):
         save_files(str(checkpoint), storage[1], None, storage[0], patience_seconds=0.0)
     s3.page = None
     assert saved(s3) == set()

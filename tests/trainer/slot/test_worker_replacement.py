@@ -133,7 +133,7 @@ def test_a_failure_after_a_report_says_in_used_workers_alone_that_they_may_be_to
     assert slot.message == "ValueError: a bad start"
     slot.run("second")
     assert slot.run("third", USER_ERROR, reported=True) == USER_ERROR
-    assert slot.message.startswith("ValueError: a bad start; this process has served other trials: ")
+    assert slot.message.startswith("ValueError: a bad start; this process ran other trials before: ")
     assert slot.message.endswith("set trainer.reuse_workers: false")
 
 

@@ -156,5 +156,5 @@ def test_a_function_that_would_not_run_when_it_is_called_is_refused(
 @pytest.mark.parametrize("name", ["ray", "torch", "logging"])
 def test_an_entrypoint_whose_module_the_worker_cannot_replace_is_refused(name: str, tmp_path: Path) -> None:
     folder = unpack(b"def train(config): pass", f"{name}.py", tmp_path / "code")
-    with pytest.raises(BadEntrypoint, match=f"cannot be called '{name}'"):
+    with pytest.raises(BadEntrypoint, match=f"rename the entrypoint's module '{name}'"):
         find_function(f"{name}:train", folder)

@@ -46,7 +46,7 @@ class Resizing(State):
     """Its elastic group can have another number of workers: it leaves at its next checkpoint, and is given back."""
 
     workers: int
-    summary = "was asked to leave for another number of workers"
+    summary = "was asked to leave, to restart with another number of workers"
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _failure_after_death(end: End, failures: dict[int, Failure]) -> Failure:
     if end.ranks.has_oom_kill:
         killed = killed_by_kernel(f" ({ranks})", first.traceback)
         return replace(killed, rank_tracebacks=first.rank_tracebacks)
-    return replace(first, kind=LOST, message=f"the worker of {ranks} died; then {first.message}")
+    return replace(first, kind=LOST, message=f"the worker of {ranks} died, after which another failed: {first.message}")
 
 
 def _first_failure(failures: dict[int, Failure]) -> Failure:

@@ -92,9 +92,9 @@ def _log_passed_over(context: Context, experiment_id: str, error: Exception) -> 
         return
     context.passed_over[experiment_id] = type(cause)
     if is_locked(error):
-        logger.info("experiment %s is passed over: another transaction has locked it", experiment_id)
+        logger.info("claims skip experiment %s: another transaction has locked it", experiment_id)
     else:
-        logger.error("experiment %s is passed over by claims until this is fixed", experiment_id, exc_info=error)
+        logger.error("claims skip experiment %s because of this error:", experiment_id, exc_info=error)
 
 
 def ask(context: Context, name_or_id: str, request_id: str | None) -> Assignment | None:

@@ -129,7 +129,7 @@ def test_a_rank_that_fails_because_another_died_is_not_a_user_error() -> None:
     group.dead = {1}
     lost = ended(Running(), group, error=RAYS).failure
     assert lost is not None
-    assert (lost.kind, lost.message) == (LOST, "the worker of rank 1 died; then ValueError")
+    assert (lost.kind, lost.message) == (LOST, "the worker of rank 1 died, after which another failed: ValueError")
     memory = ended(Running(), group, error=RAYS, means=OUT_OF_MEMORY).failure
     assert memory is not None
     assert memory.message == "Ray says so"
@@ -299,7 +299,7 @@ def test_ranks_that_fail_because_a_node_has_vanished_are_not_the_users_error(is_
         failure = ended(Running(), group, error=error, is_elastic=is_elastic).failure
         assert failure is not None
         assert failure.kind == kind
-        assert failure.message.endswith("the worker of rank 1 died; then ValueError")
+        assert failure.message.endswith("the worker of rank 1 died, after which another failed: ValueError")
 
 
 def test_a_process_that_aborts_because_a_node_has_vanished_is_not_the_users_error() -> None:
