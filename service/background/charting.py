@@ -125,4 +125,4 @@ class Charting:
 def _shown(error: Exception) -> str:
     """The text of an unexpected error could show secrets."""
     is_expected = isinstance(error, MlflowRefused | MlflowUnavailable)
-    return str(error) if is_expected else f"the pictures failed with {type(error).__name__}; {SEE_LOG}"
+    return str(error) if is_expected else f"the charts failed with {type(error).__name__}; {SEE_LOG}"

@@ -148,7 +148,7 @@ class Mirroring:
         self.is_behind = True
 
     def _begin(self) -> None:
-        """Once after the start, forget errors of pictures that are not drawn, and what earlier versions stored wrongly.
+        """Once after the start, forget errors of charts that are not drawn, and what earlier versions stored wrongly.
 
         The latter is mirrored again.
         """

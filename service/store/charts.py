@@ -59,7 +59,7 @@ def note_failed(session: Session, experiment_id: str, error: str, drawn_at: date
 
 
 def clear_errors(session: Session) -> None:
-    """Clear the errors that a service with pictures has left; this one draws none."""
+    """Clear the errors that a service with charts has left; this one draws none."""
     session.execute(update(MirrorRow).where(MirrorRow.pictures_error.is_not(None)).values(pictures_error=None))
 
 

@@ -148,9 +148,9 @@ def test_an_artifact_store_that_the_service_cannot_write_to_is_an_error_with_adv
     ("failure", "shown"),
     [
         (requests.ConnectionError("reset by http://user:hidden@bucket"), r"large\.png cannot be uploaded: reset by .*"),
-        (OSError(errno.EMFILE, "Too many open files"), "the pictures failed with OSError; .*"),
-        (OSError(errno.ENOSPC, "No space left on device"), "the pictures failed with OSError; .*"),
-        (FileNotFoundError(errno.ENOENT, "No such file"), "the pictures failed with FileNotFoundError; .*"),
+        (OSError(errno.EMFILE, "Too many open files"), "the charts failed with OSError; .*"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the charts failed with OSError; .*"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "the charts failed with FileNotFoundError; .*"),
     ],
     ids=["connection", "too-many-files", "full-disk", "no-file"],
 )

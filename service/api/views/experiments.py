@@ -100,7 +100,7 @@ class ExperimentView(View):
     mlflow_url: str | None
     """its page in MLflow"""
     mlflow_error: str | None
-    """why it is not mirrored to MLflow, or why its pictures are not there"""
+    """why it is not mirrored to MLflow, or why its charts are not there"""
     priority: int
     """experiments with a higher one get free resources first"""
     tags: dict[str, Any]

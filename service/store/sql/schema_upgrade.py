@@ -92,7 +92,7 @@ LOST_BELOW: Sequence[tuple[str, str, str]] = (
         "pauses of trials, which would then have ended as pruned",
     ),
     ("0007", "select count(*) from generations", "generations: the params and donors of trials of populations"),
-    ("0014", "select count(*) from uncounted_reports", "reports that were set aside"),
+    ("0014", "select count(*) from uncounted_reports", "uncounted reports"),
     (
         "0016",
         "select count(*) from tokens where expires_at is not null",
