@@ -1,4 +1,7 @@
-"""${message}"""
+"""${message}
+
+Replace this line: why, and what services of the version before do with it.
+"""
 
 import sqlalchemy as sa
 from alembic import op

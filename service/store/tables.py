@@ -97,22 +97,7 @@ class ExperimentRow(Base):
 
 
 class TrialRow(Base):
-    """`value` is the newest value of the first objective, or with `report: best` the best one, of the `best_step`.
-
-    `best_step` is None without `report: best`. `source` is what the search took the params from, or `user`.
-    `warm_start` is the `Contribution` of earlier experiments to the params; None without any.
-    `values` has the newest values of all objectives and of the constraints' metrics, by name. `violation` is the amount
-    by which they violate the constraints, 0 for a feasible trial; None without constraints, and while a metric is
-    missing. `changed_at_event` is the event of the last change, by which caches read only what is new.
-    `confirms` is the number of the trial whose params a confirmation runs again. `seed` is what its `config.seed` is;
-    None in an experiment without `confirm`.
-    `bracket` is a `search.early_stopping.bracket.Bracket`; None if its rule gave it none, also in a trial of an earlier
-    version. `paused_milestone` and `paused_value` are set from the pause until the trial continues or ends;
-    `paused_pool` is the pool in which it waits or waited last. `enqueue_key` is the Idempotency-Key of the call that
-    enqueued it. The first `forgiven_attempts` attempts count against no budget, because a user has retried the trial
-    since. `queued_at` is when it was queued last. `cost` is that of its attempts that have ended, as
-    `service.domain.cost.Cost`.
-    """
+    """One configuration of an experiment, and what has become of it."""
 
     __tablename__ = "trials"
     id: Mapped[str] = mapped_column(String(20), primary_key=True)
@@ -121,9 +106,13 @@ class TrialRow(Base):
     params: Mapped[dict[str, Any]]
     origin: Mapped[str] = mapped_column(String(20))
     source: Mapped[str | None] = mapped_column(String(20))
+    """what the search took the params from, or `user`"""
     warm_start: Mapped[dict[str, Any] | None]
+    """the `Contribution` of earlier experiments to the params; None without any"""
     confirms: Mapped[int | None]
+    """the number of the trial whose params a confirmation runs again"""
     seed: Mapped[Int64 | None]
+    """what its `config.seed` is; None in an experiment without `confirm`"""
     status: Mapped[str] = mapped_column(String(20))
     reason: Mapped[str | None]
     failure_kind: Mapped[str | None] = mapped_column(String(20))
@@ -131,22 +120,35 @@ class TrialRow(Base):
     stop_reason: Mapped[str | None]
     killed: Mapped[bool] = mapped_column(default=False)
     value: Mapped[float | None]
+    """the newest value of the first objective, or with `report: best` the best one, of the `best_step`"""
     values: Mapped[dict[str, Any] | None]
+    """the newest values of all objectives and of the constraints' metrics, by name"""
     violation: Mapped[float | None]
+    """the amount by which the values violate the constraints, 0 for a feasible trial; None without constraints, and while
+    a metric is missing"""
     best_step: Mapped[Int64 | None]
+    """None without `report: best`"""
     last_step: Mapped[Int64 | None]
     judged_step: Mapped[Int64 | None]
     bracket: Mapped[dict[str, Any] | None]
+    """a `search.early_stopping.bracket.Bracket`; None if its rule gave it none, and in trials of earlier versions"""
     paused_milestone: Mapped[Int64 | None]
+    """as `paused_value`, set from the pause until the trial continues or ends"""
     paused_value: Mapped[float | None]
     paused_pool: Mapped[int] = mapped_column(default=0, server_default="0")
+    """the pool in which it waits or waited last"""
     attempt_count: Mapped[int] = mapped_column(default=0)
     enqueue_key: Mapped[str | None] = mapped_column(String(200))
+    """the Idempotency-Key of the call that enqueued it"""
     forgiven_attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    """its first attempts that count against no budget, because a user has retried the trial since"""
     changed_at_event: Mapped[Int64] = mapped_column(default=0)
+    """the event of the last change, by which caches read only what is new"""
     cost: Mapped[dict[str, Any] | None]
+    """that of its attempts that have ended, as `service.domain.cost.Cost`"""
     created_at: Mapped[datetime]
     queued_at: Mapped[datetime | None]
+    """when it was queued last"""
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     __table_args__ = (
@@ -200,20 +202,7 @@ class WarmStartRow(Base):
 
 
 class AttemptRow(Base):
-    """One execution of a trial, held under a lease.
-
-    `next_sequence` is the first report sequence that has not arrived; `first_step` is the step of a first report that
-    names none. `deciding_sequence` is that of the report which was answered with the decision to end the attempt: what
-    comes after it does not count. `began_at` is when the training function began, as far as its holder has told.
-    `phases` are the seconds since then, as the holder has told them last: `trainer.wire.PhaseSeconds`. `queued_at` is
-    when its trial was queued for it. `world_size` is the number of workers of an elastic group, once they have started.
-    `utilization` sums up the samples of its nodes: `service.domain.system_metrics_summary.Utilization`.
-    `traceparent` is of its trace, where there is tracing. `service` names the one service process that the holder can
-    reach; None if it has the addresses of others, too. `is_ending`: the holder has told that no worker trains any more,
-    and finds out how the attempt has ended.
-    `service.runtime.lease_tokens` computes the lease token, whose digest is stored, from `lease_salt`. A restore
-    replaces the digest by a revoked one.
-    """
+    """One execution of a trial, held under a lease."""
 
     __tablename__ = "attempts"
     id: Mapped[RowId] = mapped_column(primary_key=True)
@@ -223,25 +212,38 @@ class AttemptRow(Base):
     holder: Mapped[str] = mapped_column(String(200))
     request_id: Mapped[str | None] = mapped_column(String(200))
     lease_digest: Mapped[str] = mapped_column(String(64), unique=True)
+    """of the lease token; a restore replaces it by a revoked one"""
     lease_salt: Mapped[str | None] = mapped_column(String(32))
+    """`service.runtime.lease_tokens` computes the lease token from it"""
     lease_expires_at: Mapped[datetime | None]
     service: Mapped[str | None] = mapped_column(String(300))
+    """the one service process that the holder can reach; None if it has the addresses of others, too"""
     resume_uri: Mapped[str | None]
     resume_step: Mapped[Int64 | None]
     first_step: Mapped[Int64]
+    """the step of a first report that names none"""
     next_sequence: Mapped[Int64] = mapped_column(default=0)
+    """the first report sequence that has not arrived"""
     deciding_sequence: Mapped[Int64 | None]
+    """of the report whose answer was the decision to end the attempt: later ones are uncounted"""
     outcome: Mapped[str | None] = mapped_column(String(20))
     failure: Mapped[dict[str, Any] | None]
     phases: Mapped[dict[str, Any] | None]
+    """the seconds since `began_at` as the holder has sent them last: `trainer.wire.PhaseSeconds`"""
     queued_at: Mapped[datetime | None]
+    """when its trial was queued for it"""
     started_at: Mapped[datetime]
     began_at: Mapped[datetime | None]
+    """when the training function began, as far as its holder has said"""
     world_size: Mapped[int | None]
+    """the number of workers of an elastic group, once they have started"""
     utilization: Mapped[dict[str, Any] | None]
+    """sums up the samples of its nodes: `service.domain.system_metrics_summary.Utilization`"""
     traceparent: Mapped[str | None] = mapped_column(String(55))
+    """of its trace, where there is tracing"""
     last_report_at: Mapped[datetime | None]
     is_ending: Mapped[bool] = mapped_column(default=False, server_default=false())
+    """Whether the holder has told that no worker trains any more, and finds out how the attempt has ended."""
     ended_at: Mapped[datetime | None]
     __table_args__ = (
         UniqueConstraint("trial_id", "number"),

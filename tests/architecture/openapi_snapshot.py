@@ -15,7 +15,8 @@ from typing import Any
 from service.app.application import create_app
 from service.settings import Settings
 
-SNAPSHOT = Path(__file__).parents[2] / "docs/reference/openapi.json"
+_PATH = "docs/reference/openapi.json"
+SNAPSHOT = Path(__file__).parents[2] / _PATH
 UPDATE = ".venv/bin/python -m tests.architecture.openapi_snapshot"
 
 _NARROWING_MINIMA = ("minimum", "exclusiveMinimum", "minLength", "minItems")
@@ -160,6 +161,7 @@ def main() -> int:
     after = current()
     if SNAPSHOT.exists() and (broken := breaking_changes(json.loads(SNAPSHOT.read_text()), after)):
         print("These changes break clients; raise the first number of API_VERSION:", *broken, sep="\n  ")  # noqa: T201
+        print(f"If they concern only what you have not committed, first run: git checkout {_PATH}")  # noqa: T201
         return 1
     SNAPSHOT.write_text(as_text(after))
     return 0
