@@ -124,8 +124,8 @@ class TrialRow(Base):
     values: Mapped[dict[str, Any] | None]
     """the newest values of all objectives and of the constraints' metrics, by name"""
     violation: Mapped[float | None]
-    """the amount by which the values violate the constraints, 0 for a feasible trial; None without constraints, and while
-    a metric is missing"""
+    """the amount by which the values violate the constraints, 0 for a feasible trial; None without constraints, and
+    while a metric is missing"""
     best_step: Mapped[Int64 | None]
     """None without `report: best`"""
     last_step: Mapped[Int64 | None]
