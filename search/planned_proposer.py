@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from enum import IntEnum, unique
 from typing import Generic, Protocol, TypeVar
 
+from search.samplers.estimate import Estimate, estimate_of
 from search.samplers.sampler import Proposer
 from search.space.parameters import Params
 
@@ -41,6 +42,10 @@ class PlannedProposer(ABC, Generic[AnyPlan]):
     def propose(self, number: int) -> Params:
         planned = self._plan(number).params
         return self._sampler.propose(number) if planned is None else planned
+
+    def estimate(self, number: int, params: Params) -> Estimate | None:
+        """The sampler's, which knows nothing of other proposals."""
+        return estimate_of(self._sampler, number, params)
 
     def _plan(self, number: int) -> AnyPlan:
         """The plan for trial `number`. It is kept because a proposal, its source and more are asked for one by one."""

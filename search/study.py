@@ -7,6 +7,7 @@ from search.distinct_proposals import DistinctProposals
 from search.plugins import exits_as_errors
 from search.priors.proposer import PriorProposer
 from search.problem import Observation, Problem
+from search.samplers.estimate import Estimate, estimate_of
 from search.samplers.registry import sampler_plugins
 from search.samplers.sampler import ChosenSampler, Proposer, Source, source_of
 from search.samplers.sampler_spec import SamplerSpec
@@ -103,6 +104,14 @@ class StudyView:
     def source(self, number: int) -> Source:
         """What the proposal of trial `number` comes from; a model, if the sampler does not tell."""
         return source_of(self._proposer, number)
+
+    @exits_as_errors()
+    def estimate(self, number: int, params: Params) -> Estimate | None:
+        """What the sampler's model expects of the newest proposal, `params` of trial `number`.
+
+        None if it does not tell, or the proposal is not its own.
+        """
+        return estimate_of(self._proposer, number, params)
 
     def contribution(self, number: int) -> Contribution:
         """What earlier experiments have to do with the proposal of trial `number`."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from search.problem import Observation
+from search.samplers.estimate import Estimate, estimate_of
 from search.samplers.sampler import Proposer, Source, source_of
 from search.space.space import Params
 
@@ -30,6 +31,9 @@ class DeferredModel:
 
     def propose(self, number: int) -> Params:
         return (self._model_for(number) or self._startup).propose(number)
+
+    def estimate(self, number: int, params: Params) -> Estimate | None:
+        return None if self._model is None else estimate_of(self._model, number, params)
 
     def _model_for(self, number: int) -> Proposer | None:
         if self._model is None and self._shown_besides(number) >= self._startup_count:

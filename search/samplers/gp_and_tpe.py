@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from search.problem import Observation, Problem
+from search.samplers.estimate import Estimate, estimate_of
 from search.samplers.gp import Gp
 from search.samplers.optuna.internals_checks import import_gp_modules, usable
 from search.samplers.sampler import Proposer, Source, source_of
@@ -59,6 +60,9 @@ class ByTurns:
 
     def source(self, number: int) -> Source:
         return source_of(self._proposer_of(number), number)
+
+    def estimate(self, number: int, params: Params) -> Estimate | None:
+        return estimate_of(self._proposer_of(number), number, params)
 
     def _proposer_of(self, number: int) -> Proposer:
         is_tpe = number >= FIRST_TURN and number % TPE_TURN == TPE_TURN - 1

@@ -27,7 +27,11 @@ class LibraryMissing(Exception):
 
 
 class Proposer(Protocol):
-    """A search in progress. It may have a method `source(number) -> Source`, for the proposal of that trial."""
+    """A search in progress. It may have two methods for its newest proposal, that of trial `number`.
+
+    `source(number) -> Source` tells what it comes from, and `estimate(number, params) -> Estimate | None` what its
+    model expects of it; None if the proposal was not `params`.
+    """
 
     def learn(self, observation: Observation) -> None:
         """Add a trial, or replace what was known of the trial with this number."""

@@ -81,6 +81,7 @@ def create_trial(
     origin: str,
     *,
     source: str,
+    estimate: dict[str, Any] | None = None,
     warm_start: dict[str, Any] | None = None,
     key: str | None = None,
     confirms: TrialRow | None = None,
@@ -89,8 +90,9 @@ def create_trial(
     """Create a queued trial with the experiment's next number.
 
     `origin` is `search`, `enqueue` for a configuration from a user, or `confirm`. `source` is what the search took it
-    from, `user`, or `confirmation`; `warm_start` is what earlier experiments have to do with it. `key` is the
-    Idempotency-Key of the user's call. `confirms` is the trial whose params run again, with the `seed`.
+    from, `user`, or `confirmation`; `estimate` is what the sampler's model expects of it, and `warm_start` what earlier
+    experiments have to do with it. `key` is the Idempotency-Key of the user's call. `confirms` is the trial whose
+    params run again, with the `seed`.
     """
     session, experiment, now = locked.session, locked.experiment, locked.now
     id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
@@ -109,6 +111,7 @@ def create_trial(
         params=params,
         origin=origin,
         source=source,
+        estimate=estimate,
         warm_start=warm_start,
         confirms=None if confirms is None else confirms.number,
         seed=seed,

@@ -107,6 +107,8 @@ class TrialRow(Base):
     origin: Mapped[str] = mapped_column(String(20))
     source: Mapped[str | None] = mapped_column(String(20))
     """what the search took the params from, or `user`"""
+    estimate: Mapped[dict[str, Any] | None]
+    """that of the sampler's model; None if it has made none, also in a trial of an earlier version"""
     warm_start: Mapped[dict[str, Any] | None]
     """the `Contribution` of earlier experiments to the params; None without any"""
     confirms: Mapped[int | None]

@@ -177,6 +177,18 @@ def test_a_proposal_has_a_source(study: Study) -> None:
     assert view.source(COUNT) in learned | ({"start_up"} if "start" not in str(study.sampler.options) else set())
 
 
+@every_case
+def test_an_estimate_is_of_the_newest_proposal_and_changes_nothing(study: Study) -> None:
+    view, untold = (StudyView(study, history_of(study.problem, COUNT)) for _ in range(2))
+    params = _of_view(view, COUNT)
+    if isinstance(params, str):
+        return
+    estimate = view.estimate(COUNT, params)
+    assert estimate is None or view.source(COUNT) == "model"
+    assert view.estimate(COUNT + 1, params) is None
+    assert _of_view(view, COUNT + 1) == _of_view(untold, COUNT + 1)
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_proposer_has_the_methods_of_the_contract(name: str) -> None:
     spec = SamplerSpec(sampler=name)

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
 from search.problem import Problem
+from search.samplers.estimate import Estimate
 from search.samplers.optuna.conversion import distribution_of, from_optuna, frozen_trial
 from search.samplers.optuna.frozen_study import FrozenStorage
 from search.space.parameters import Parameter
@@ -44,6 +45,12 @@ def ask(problem: Problem, sampler: optuna.samplers.BaseSampler, history: Sequenc
     with np.errstate(all="ignore"):  # in ranges at the limits of floats densities become 0; the draw is still valid
         trial = study.ask()
         return problem.space.draw(partial(suggested, trial))
+
+
+def estimate_by(sampler: optuna.samplers.BaseSampler, problem: Problem) -> Estimate | None:
+    """What the sampler's model expects of what it proposed; None if it is no sampler of ours that tells."""
+    tell: Callable[[Problem], Estimate | None] | None = getattr(sampler, "estimate", None)
+    return None if tell is None else tell(problem)
 
 
 def study_for(

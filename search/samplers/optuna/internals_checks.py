@@ -123,6 +123,20 @@ def gp_counts_from_the_best_expected_value(*, running: bool) -> None:
     _expect("a Gaussian process counts improvement from the best expected value", is_near)
 
 
+def gp_tells_what_it_expects() -> None:
+    from search.samplers.optuna.gp.sampler import DivergenceGpSampler  # noqa: PLC0415 - may fail, and is then caught
+
+    problem = Problem(Space.model_validate({"x": {"type": "float", "low": 0, "high": 1}}), ("maximize",))
+    observations = [Observation(number, {"x": number / 8}, "completed", (number - 2.0,)) for number in range(9)]
+    history = [frozen_trial_of(problem, one, distributions_of(problem.space)) for one in observations]
+    options: dict[str, Any] = {"seed": _SEED, "n_startup_trials": 4, "warn_independent_sampling": False}
+    sampler = without_warning(DivergenceGpSampler, **options)
+    ask(problem, sampler, history, 9)
+    expected = sampler.estimate(problem)
+    is_near = expected is not None and expected.value is not None and abs(expected.value - 6) < 1
+    _expect("a Gaussian process tells the value that it expects of its proposal", is_near)
+
+
 def _noisy(number: int) -> Observation:
     """The least loss is at 0.3. One trial was lucky: to surpass its value is expected far away only."""
     x = number * 0.618 % 1
@@ -236,6 +250,7 @@ CHECKS: Mapping[str, Sequence[Check]] = {
         gp_avoids_where_trials_diverge,
         partial(gp_counts_from_the_best_expected_value, running=False),
         partial(gp_counts_from_the_best_expected_value, running=True),
+        gp_tells_what_it_expects,
     ),
 }
 """By sampler, what must hold for Paceline to use Optuna's private parts. They take half a second together."""

@@ -7,7 +7,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import MAX_DRAWS, constrained_draw
-from search.samplers.optuna.ask import ask
+from search.samplers.estimate import Estimate, NewestDraw
+from search.samplers.optuna.ask import ask, estimate_by
 from search.samplers.optuna.frozen_trials import FrozenTrials
 from search.samplers.sampler import Source
 from search.space.space import Params
@@ -37,6 +38,7 @@ class StudyProposer:
         self._usable, self._max_draws, self._informative = usable, max_draws, informative
         self._trials = FrozenTrials(problem)
         self._newest_history: tuple[int, Sequence[FrozenTrial]] | None = None
+        self._newest_draw = NewestDraw()
 
     def learn(self, observation: Observation) -> None:
         self._trials.learn(observation)
@@ -51,9 +53,15 @@ class StudyProposer:
         history = self._history_of(number)
 
         def draw(seed: int) -> Params:
-            return ask(self._problem, self._sampler(seed), history, number)
+            sampler = self._sampler(seed)
+            params = ask(self._problem, sampler, history, number)
+            self._newest_draw = NewestDraw(number, params, estimate_by(sampler, self._problem))
+            return params
 
         return constrained_draw(self._problem.space, self._seed, number, draw, max_draws=self._max_draws)
+
+    def estimate(self, number: int, params: Params) -> Estimate | None:
+        return self._newest_draw.estimate(number, params)
 
     def _history_of(self, number: int) -> Sequence[FrozenTrial]:
         """What the sampler of trial `number` learns from, kept because both a proposal and its source need it."""

@@ -156,6 +156,25 @@ class WarmStartView(View):
     """the one that the params come from; null if they are not from an earlier experiment"""
 
 
+class EstimateView(View):
+    """What the sampler's model expected of a trial when it proposed it, in units of the objective."""
+
+    model: str
+    """the model: `gp`, which expects a value, or `tpe`, which tells good configurations from others"""
+    value: float | None = None
+    """the value that `gp` expected; null of `tpe`"""
+    low: float | None = None
+    """one standard deviation below it, as the model believed; null of `tpe`"""
+    high: float | None = None
+    """one standard deviation above it; null of `tpe`"""
+    improvement_probability: float | None = None
+    """how likely a value was better than the best one that `gp` expected of an earlier trial; null of `tpe`"""
+    good_probability: float | None = None
+    """how likely `tpe` took it to be as good as the best `good_share` of the earlier trials; null of `gp`"""
+    good_share: float | None = None
+    """the part of the earlier trials that `tpe` counted as good; null of `gp`"""
+
+
 class BracketView(View):
     """The bracket of `hyperband` that a trial is compared in, and why it got that one."""
 
@@ -190,6 +209,9 @@ class TrialDetail(TrialView):
 
     bracket: BracketView | None
     """the bracket of `hyperband` that it is compared in; null under other rules"""
+    estimate: EstimateView | None
+    """what the sampler's model expected of it; null if no model proposed it, or one that expects nothing in particular,
+    and in a trial of an earlier version"""
     warm_start: WarmStartView | None
     """what earlier experiments have to do with its params; null if none were weighed"""
     attempts: list[AttemptView]
@@ -226,6 +248,7 @@ def trial_detail(session: Session, row: TrialRow, confirmation: ConfirmationView
         attempts=[
             AttemptView.of(attempt, row, generations, scaling, cost_of(attempt, scaling, now)) for attempt in attempts
         ],
+        estimate=None if row.estimate is None else EstimateView(**row.estimate),
         warm_start=None if row.warm_start is None else WarmStartView(**row.warm_start),
         generations=[GenerationView.of(generation) for generation in generations],
         confirmation=confirmation,

@@ -43,6 +43,8 @@ def _facts(one: Json) -> Iterator[tuple[str, str]]:
         yield "asked to stop", escape(one["stopping"])
     yield "parameters", escape(parameters(one["params"], digits=None))
     yield "source", escape(_source(one))
+    if estimate := one.get("estimate"):
+        yield "expected", _expected(estimate)
     yield from _measured(one)
     if saved := one["checkpoint"]:
         yield "checkpoint", escape(f"{saved['uri']} (step {saved['step']})")
@@ -56,6 +58,14 @@ def _source(one: Json) -> str:
         return f"trial {one['confirms']}, to confirm it with seed {one['seed']}"
     source = one["source"] or str(one["origin"])
     return SOURCES.get(source, source)
+
+
+def _expected(estimate: Json) -> str:
+    """What the sampler's model expected of the trial."""
+    if estimate["value"] is None:
+        return f"{estimate['good_probability']:.0%} likely to be among the best {estimate['good_share']:.0%}"
+    interval = f"{number(estimate['value'])} ({number(estimate['low'])} to {number(estimate['high'])})"
+    return f"{interval}, {estimate['improvement_probability']:.0%} likely to be the best"
 
 
 def _measured(one: Json) -> Iterator[tuple[str, str]]:

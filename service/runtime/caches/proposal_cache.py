@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from search.analysis.warm_start_trials import from_json, still_fitting
 from search.problem import Observation, SpaceExhausted
+from search.samplers.estimate import Estimate
 from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import Study, StudyView
@@ -57,14 +58,16 @@ class ProposalTarget:
 class Proposal:
     """A configuration for `target`, proposed from the history up to event `seen_event`.
 
-    `source` is what it comes from, and `warm_start` what earlier experiments have to do with it. `seen_milestone` is
-    the last change of the experiment's milestones that it is based on; None if it needs none.
+    `source` is what it comes from, `estimate` what the sampler's model expects of it, and `warm_start` what earlier
+    experiments have to do with it. `seen_milestone` is the last change of the experiment's milestones that it is based
+    on; None if it needs none.
     """
 
     target: ProposalTarget
     seen_event: int
     params: Params
     source: str
+    estimate: Estimate | None
     warm_start: Contribution
     seen_milestone: int | None = None
 
@@ -105,8 +108,15 @@ class _View:
         seen_milestone = max([self.seen_milestone, *(row.change for row in milestones)])
         needed = seen_milestone if self.study.scores_curves else None
         params = self.study.propose(seen, number)
-        source, warm_start = self.study.source(number), self.study.contribution(number)
-        self.newest = Proposal(target, seen_event, params, source, warm_start, needed)
+        self.newest = Proposal(
+            target,
+            seen_event,
+            params,
+            self.study.source(number),
+            self.study.estimate(number, params),
+            self.study.contribution(number),
+            needed,
+        )
         self.seen_event, self.seen_milestone = seen_event, seen_milestone
         return self.newest
 

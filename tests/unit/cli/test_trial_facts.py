@@ -1,13 +1,15 @@
 """A trial and its attempts in the words of the terminal."""
 
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any, get_args
 
 import pytest
+from rich.console import Console
 
 from search.samplers.sampler import Source
 from service.cli.terminal.attempt_facts import attempt_facts
-from service.cli.terminal.trial_facts import SOURCES
+from service.cli.terminal.trial_facts import SOURCES, trial
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ATTEMPT: dict[str, Any] = {
@@ -20,6 +22,25 @@ ATTEMPT: dict[str, Any] = {
     "began_at": None,
     "last_report_at": None,
     "cost": {"starting_seconds": None},
+}
+TRIAL: dict[str, Any] = {
+    "id": "t-1",
+    "number": 3,
+    "experiment_id": "x-1",
+    "status": "running",
+    "reason": None,
+    "stopping": None,
+    "params": {"lr": 0.1},
+    "origin": "search",
+    "source": "model",
+    "confirms": None,
+    "step": None,
+    "values": {},
+    "constraints": None,
+    "feasible": None,
+    "checkpoint": None,
+    "cost": None,
+    "attempts": [],
 }
 CALLER = "ask x-bc7e"
 STARTING = "its workers have not called the training function yet (Ray may be installing trainer.runtime_env)"
@@ -65,3 +86,31 @@ def test_a_further_attempt_without_a_checkpoint_has_started_from_the_beginning()
 
 def test_each_source_of_params_has_words() -> None:
     assert {*get_args(Source), "user"} == set(SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        (
+            {"model": "gp", "value": 0.25, "low": 0.125, "high": 0.375, "improvement_probability": 0.421},
+            "0.25 (0.125 to 0.375), 42% likely to be the best",
+        ),
+        (
+            {"model": "tpe", "value": None, "good_probability": 0.617, "good_share": 0.1},
+            "62% likely to be among the best 10%",
+        ),
+    ],
+)
+def test_a_trial_says_what_the_model_expected(estimate: dict[str, Any], text: str) -> None:
+    shown = Console(width=120, file=StringIO())
+    with shown.capture() as capture:
+        shown.print(trial(TRIAL | {"estimate": estimate}, NOW))
+    [line] = [line for line in capture.get().splitlines() if line.startswith("expected")]
+    assert line.split(maxsplit=1)[1] == text
+
+
+def test_a_trial_without_a_model_expects_nothing() -> None:
+    shown = Console(width=120, file=StringIO())
+    with shown.capture() as capture:
+        shown.print(trial(TRIAL | {"estimate": None}, NOW))
+    assert "expected" not in capture.get()

@@ -36,4 +36,5 @@ class CurveGpSampler(LevelGpSampler):
         indexes, steps, losses = zip(*known.points, strict=True)
         reached = levels(np.array(steps), max(curve.last_step for curve in curves))
         inputs = np.column_stack([params[list(indexes)], FULLY_TRAINED * reached])
-        return Observed(inputs, standardized(bounded(np.array(losses))), known.has_diverged)
+        learned = bounded(np.array(losses))
+        return Observed(inputs, standardized(learned), learned, known.has_diverged)

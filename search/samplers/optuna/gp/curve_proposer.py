@@ -9,8 +9,9 @@ from optuna.trial import FrozenTrial
 
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
+from search.samplers.estimate import Estimate, NewestDraw
 from search.samplers.learning_curve import LearningCurve, learning_curve_of
-from search.samplers.optuna.ask import ask
+from search.samplers.optuna.ask import ask, estimate_by
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 from search.samplers.optuna.gp.absent_values import AbsentValues
 from search.samplers.optuna.gp.curve_points import KnownPoints
@@ -35,6 +36,7 @@ class CurveProposer:
         self._absent = AbsentValues(problem.space)
         self._trials: dict[int, FrozenTrial] = {}
         self._curves: dict[int, LearningCurve] = {}
+        self._newest_draw = NewestDraw()
 
     def learn(self, observation: Observation) -> None:
         curve = learning_curve_of(self._problem, observation)
@@ -54,6 +56,12 @@ class CurveProposer:
         history = [trial for _, trial in sorted(self._trials.items()) if trial.number != number]
 
         def draw(seed: int) -> Params:
-            return ask(self._problem, self._sampler(curves=self._curves, seed=seed), history, number)
+            sampler = self._sampler(curves=self._curves, seed=seed)
+            params = ask(self._problem, sampler, history, number)
+            self._newest_draw = NewestDraw(number, params, estimate_by(sampler, self._problem))
+            return params
 
         return constrained_draw(self._problem.space, self._seed, number, draw, max_draws=MAX_DRAWS)
+
+    def estimate(self, number: int, params: Params) -> Estimate | None:
+        return self._newest_draw.estimate(number, params)

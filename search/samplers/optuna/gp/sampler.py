@@ -20,13 +20,16 @@ from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
+from search.problem import Problem
+from search.samplers.estimate import Estimate
 from search.samplers.optuna.frozen_study import frozen_study
 from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.existence import Existence, existences_of, with_absent_values
-from search.samplers.optuna.gp.losses import Array, Flags, diverged
+from search.samplers.optuna.gp.losses import Array, Flags, bounded, diverged
+from search.samplers.optuna.gp.model_estimate import LossScale, ModelEstimate
 from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_steps
-from search.samplers.optuna.gp.model_values import log_offset, with_model_values
+from search.samplers.optuna.gp.model_values import log_offset, with_logarithms, with_model_values
 from search.samplers.optuna.gp.scalarized import is_scalarized, scalarized
 from search.space.space import Space
 
@@ -44,11 +47,12 @@ MAX_LABELS = 200
 class Observed:
     """A row of `inputs`, from 0 to 1 with the level of training last, and a value for each point of the model.
 
-    More is better. `diverged` has an entry for each trial.
+    More is better. `losses` are what the values stand for. `diverged` has an entry for each trial.
     """
 
     inputs: Array
     values: Array
+    losses: Array
     diverged: Flags
 
 
@@ -59,12 +63,18 @@ class ContinuousGpSampler(optuna.samplers.GPSampler):
     from have a value of every parameter, as `AbsentValues` adds them.
     """
 
+    _expected: ModelEstimate | None = None
+    """What the model expects of the newest proposal; None if it has not proposed one, or for several objectives."""
     _steps = ModelSteps({})
     _existences: Sequence[Existence] = ()
 
     def __init__(self, *, space: Space | None = None, **options: Any) -> None:
         super().__init__(**options)
         self._space = space
+
+    def estimate(self, problem: Problem) -> Estimate | None:
+        """What the model expects of the proposal, in units of the objective."""
+        return None if self._expected is None else self._expected.in_units_of_objective(problem.directions[0])
 
     def _sample_relative_impl(
         self,
@@ -86,6 +96,11 @@ class ContinuousGpSampler(optuna.samplers.GPSampler):
         found: Array = super()._optimize_acqf(acqf, best_params)
         return self._steps.best_near(found, acqf.eval_acqf_no_grad)
 
+    def _point(self, found: Array) -> torch.Tensor:
+        """The proposal as a row of the model's inputs."""
+        point = torch.from_numpy(found[np.newaxis])
+        return with_absent_values(point, self._existences) if self._existences else point
+
 
 class DivergenceGpSampler(ContinuousGpSampler):
     """A GPSampler with values that it can tell apart. Of trials that report no number a value is infinite.
@@ -105,6 +120,8 @@ class DivergenceGpSampler(ContinuousGpSampler):
     _not_diverging: BaseAcquisitionFunc | None = None
     _feasible: Flags | None = None
     """Of the trials that the model learns from, if its improvement counts from the best of their expected values."""
+    _learned: tuple[Array, float | None] | None = None
+    """The losses of these trials as the model learns them, and their `log_offset`; None with several objectives."""
 
     def _sample_relative_impl(
         self,
@@ -131,6 +148,9 @@ class DivergenceGpSampler(ContinuousGpSampler):
         space = SearchSpace(search_space)
         self._not_diverging = self._limit(space, space.get_normalized_params(completed_trials), has_diverged)
         self._feasible = None if self._deterministic or losses.shape[1] > 1 else _are_feasible(known)
+        if losses.shape[1] == 1:
+            learned = with_logarithms(losses[~has_diverged, 0], offset)
+            self._learned = bounded(learned) if is_bounded else learned, offset
         return super()._sample_relative_impl(study, known, running_trials, search_space)
 
     def _scalarized(self, trials: Sequence[FrozenTrial], losses: Array) -> tuple[optuna.Study, list[FrozenTrial]]:
@@ -145,7 +165,19 @@ class DivergenceGpSampler(ContinuousGpSampler):
         if self._feasible is not None and self._feasible.any():
             best_params = self._count_from_best_expected(_improvement_in(acqf), self._feasible)
         limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
-        return super()._optimize_acqf(limited, best_params)
+        found = super()._optimize_acqf(limited, best_params)
+        if self._learned is not None:
+            self._expected = self._estimated(found, _improvement_in(acqf), *self._learned)
+        return found
+
+    def _estimated(
+        self, found: Array, improvement: LogEI | qLogEI, losses: Array, offset: float | None
+    ) -> ModelEstimate | None:
+        [model] = self._gprs_cache_list or []
+        scale = LossScale.of(model._y_train.numpy()[:, 0], losses, offset)  # noqa: SLF001
+        if scale is None:
+            return None
+        return ModelEstimate.of(model, self._point(found), improvement._threshold, scale)  # noqa: SLF001
 
     def _count_from_best_expected(self, improvement: LogEI | qLogEI, feasible: Flags) -> Array:
         """Change its threshold. Returns the params of the best, in a row."""
@@ -209,7 +241,11 @@ class LevelGpSampler(DivergenceGpSampler):
         self._not_diverging = self._limit(space, params, observed.diverged)
         acquisition = _AtEnd(self._acquisition(model, float(expected.max()), space, running), space)
         best = params[np.argmax(expected), np.newaxis]
-        return on_steps(search_space, space.get_unnormalized_param(self._optimize_acqf(acquisition, best)))
+        found = self._optimize_acqf(acquisition, best)
+        if (scale := LossScale.of(observed.values, observed.losses)) is not None:
+            at_end = torch.from_numpy(_at_end(self._point(found).numpy()))
+            self._expected = ModelEstimate.of(model, at_end, float(expected.max()), scale)
+        return on_steps(search_space, space.get_unnormalized_param(found))
 
     def _acquisition(
         self, model: GPRegressor, best: float, space: SearchSpace, running: Sequence[FrozenTrial]

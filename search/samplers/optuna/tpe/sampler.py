@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial
 
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
+from search.samplers.estimate import Estimate, NewestDraw
 from search.samplers.optuna.ask import ask
 from search.samplers.optuna.internals import (
     ParzenEstimatorParameters,
@@ -46,6 +47,7 @@ class ColumnsProposer:
         self._problem, self._seed, self._options = problem, seed, options
         self._constant_liar = constant_liar
         self._history = TpeHistory(problem)
+        self._newest_draw = NewestDraw()
 
     def learn(self, observation: Observation) -> None:
         self._history.learn(observation)
@@ -59,9 +61,14 @@ class ColumnsProposer:
 
         def draw(seed: int) -> Params:
             sampler = HistoryTpeSampler(history=self._history, rows=rows, seed=seed, **self._options)
-            return ask(self._problem, sampler, [], number)
+            params = ask(self._problem, sampler, [], number)
+            self._newest_draw = NewestDraw(number, params, sampler.estimate)
+            return params
 
         return constrained_draw(self._problem.space, self._seed, number, draw)
+
+    def estimate(self, number: int, params: Params) -> Estimate | None:
+        return self._newest_draw.estimate(number, params)
 
 
 class HistoryTpeSampler(optuna.samplers.BaseSampler):
@@ -90,6 +97,15 @@ class HistoryTpeSampler(optuna.samplers.BaseSampler):
         self._has_started = len(self._ended) >= n_startup_trials
         self._groups: list[dict[str, BaseDistribution]] = []
         self._halves: tuple[Rows, Rows] | None = None
+        self._log_ratio = 0.0
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """What its model expects of what it has drawn; None without a model of good trials and others."""
+        below, above = self._halves or ((), ())
+        if not (len(below) and len(above)):
+            return None
+        return Estimate.of_densities(self._log_ratio, len(below) / (len(below) + len(above)))
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
         if not self._multivariate:
@@ -131,6 +147,7 @@ class HistoryTpeSampler(optuna.samplers.BaseSampler):
             mixture_of(above_estimator), points
         )
         best = int(np.argmax(acquisition))
+        self._log_ratio += float(acquisition[best])
         return {name: one.to_external_repr(candidates[name][best].item()) for name, one in search_space.items()}
 
     def _estimator(
