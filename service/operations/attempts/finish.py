@@ -12,7 +12,7 @@ from service.operations.attempts.scheduling.next_trial import (
     AssignResult,
     NothingToRun,
     ProposalFailed,
-    assign,
+    assign_after,
     propose_ahead,
     try_assign,
 )
@@ -51,7 +51,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             if was_open and experiment.end_reason:
                 stack.callback(context.holder_news.notify)
         try:
-            following = assign(context, experiment.id, claimant, outcome)
+            following = assign_after(context, experiment.id, claimant, outcome)
         except (ProposalFailed, ProposalPending):
             following = None  # the experiment ends with the reason, or waits; this attempt's end is stored all the same
         propose_ahead(context, experiment.id)

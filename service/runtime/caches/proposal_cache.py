@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from cachetools import LRUCache
@@ -60,7 +60,8 @@ class Proposal:
 
     `source` is what it comes from, `estimate` what the sampler's model expects of it, and `warm_start` what earlier
     experiments have to do with it. `seen_milestone` is the last change of the experiment's milestones that it is based
-    on; None if it needs none.
+    on; None if it needs none. `may_be_outdated`: it is from before the claim that it is offered to, and the history may
+    have changed since.
     """
 
     target: ProposalTarget
@@ -70,13 +71,7 @@ class Proposal:
     estimate: Estimate | None
     warm_start: Contribution
     seen_milestone: int | None = None
-
-
-@dataclass(frozen=True)
-class ComputedAhead:
-    """A proposal from before the claim that it is offered to: the history may have changed since."""
-
-    proposal: Proposal
+    may_be_outdated: bool = False
 
 
 @dataclass
@@ -216,7 +211,7 @@ class ProposalCache:
         finally:
             turn.end()
 
-    def newest(self, experiment_id: str) -> ComputedAhead | None:
+    def newest(self, experiment_id: str) -> Proposal | None:
         """Return the last proposal. None if there is none yet, and while the next one is being computed."""
         entry = self._entry(experiment_id)
         if not entry.lock.acquire(blocking=False):
@@ -225,7 +220,7 @@ class ProposalCache:
             newest = entry.view.newest if entry.view else None
         finally:
             entry.lock.release()
-        return None if newest is None else ComputedAhead(newest)
+        return None if newest is None else replace(newest, may_be_outdated=True)
 
     def prepare(self, experiment_id: str, next_number: Callable[[Session], int | None]) -> None:
         """Schedule the next proposal to be computed ahead.

@@ -23,7 +23,7 @@ from service.operations.experiments.experiment_end import advance_experiment, be
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.caches.proposal_cache import ComputedAhead, Proposal, ProposalTarget
+from service.runtime.caches.proposal_cache import Proposal, ProposalTarget
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
 from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, wait_little_for_locks
@@ -60,39 +60,35 @@ class ProposalFailed(Exception):
     """The search cannot propose for an experiment; the experiment ends with the reason."""
 
 
-def assign(
-    context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult | None = None
-) -> Assignment | None:
-    """Return an assignment, or None if the experiment has nothing to run now.
+def assign(context: Context, experiment_id: str, claimant: Claimant) -> Assignment | None:
+    """Return an assignment, or None if the experiment has nothing to run now. Raises as `assign_after`."""
+    newest = context.proposals.newest(experiment_id)
+    outcome = _assign_in_own_transaction(context, experiment_id, claimant, newest)
+    return assign_after(context, experiment_id, claimant, outcome)
+
+
+def assign_after(context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult) -> Assignment | None:
+    """As `assign`, after a transaction in which `try_assign` had this outcome.
 
     Raises ProposalFailed, and ProposalPending while another call makes a proposal that takes long: the threads are for
     all experiments.
-
-    `outcome` is the result of `try_assign` in the transaction that has ended the claimant's last attempt, if any.
     """
-    if outcome is None:
-        outcome = _assign_in_own_transaction(context, experiment_id, claimant, context.proposals.newest(experiment_id))
     if isinstance(outcome, NeedsProposal):
-        outcome = _assign_in_turn(context, experiment_id, claimant, outcome)
+        with context.proposals.turn(experiment_id) as has_waited:
+            if has_waited:
+                newest = context.proposals.newest(experiment_id)
+                outcome = _assign_in_own_transaction(context, experiment_id, claimant, newest)
+            for _ in range(MAX_PROPOSALS):
+                if not isinstance(outcome, NeedsProposal):
+                    break
+                proposal = _propose(context, experiment_id, outcome.target.number)
+                # Even without a proposal: there may be queued trials now.
+                outcome = _assign_in_own_transaction(context, experiment_id, claimant, proposal)
     return outcome if isinstance(outcome, Assignment) else None
 
 
-def _assign_in_turn(context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult) -> AssignResult:
-    with context.proposals.turn(experiment_id) as has_waited:
-        if has_waited:
-            newest = context.proposals.newest(experiment_id)
-            outcome = _assign_in_own_transaction(context, experiment_id, claimant, newest)
-        for _ in range(MAX_PROPOSALS):
-            if not isinstance(outcome, NeedsProposal):
-                break
-            proposal = _propose(context, experiment_id, outcome.target.number)
-            # Even without a proposal: there may be queued trials now.
-            outcome = _assign_in_own_transaction(context, experiment_id, claimant, proposal)
-    return outcome
-
-
 def try_assign(
-    context: Context, locked: LockedExperiment, claimant: Claimant, offered: Proposal | ComputedAhead | None = None
+    context: Context, locked: LockedExperiment, claimant: Claimant, offered: Proposal | None = None
 ) -> AssignResult:
     """Start an attempt in this transaction: of a queued trial, or of a new one with the offered proposal."""
     session, experiment = locked.session, locked.experiment
@@ -123,22 +119,21 @@ def try_assign(
 
 
 def _usable(
-    session: Session, experiment: ExperimentRow, target: ProposalTarget, offered: Proposal | ComputedAhead | None
+    session: Session, experiment: ExperimentRow, target: ProposalTarget, offered: Proposal | None
 ) -> Proposal | None:
     """The offered proposal if it is for the target, and no trial has changed since it was computed ahead.
 
     One that was computed for this claim is used even if trials have changed; otherwise trials that end at a high rate
     would make every proposal out of date.
     """
-    proposal = offered.proposal if isinstance(offered, ComputedAhead) else offered
-    if proposal is None or proposal.target != target:
+    if offered is None or offered.target != target:
         return None
-    has_new_milestones = proposal.seen_milestone not in {None, experiment.milestone_count}
-    if isinstance(offered, ComputedAhead) and (
-        has_new_milestones or any_changed_after(session, experiment.id, proposal.seen_event)
+    has_new_milestones = offered.seen_milestone not in {None, experiment.milestone_count}
+    if offered.may_be_outdated and (
+        has_new_milestones or any_changed_after(session, experiment.id, offered.seen_event)
     ):
         return None
-    return proposal
+    return offered
 
 
 def propose_ahead(context: Context, experiment_id: str) -> None:
@@ -164,13 +159,14 @@ def propose_next_in_line(context: Context) -> None:
 
 
 def _assign_in_own_transaction(
-    context: Context, experiment_id: str, claimant: Claimant, offered: Proposal | ComputedAhead | None
+    context: Context, experiment_id: str, claimant: Claimant, offered: Proposal | None
 ) -> AssignResult:
     """`try_assign` in a transaction of its own. If the same request has been answered concurrently, its answer."""
     try:
         with context.database.write() as session:
             if claimant.serves_all:
-                wait_little_for_locks(session, LOCK_SECONDS if isinstance(offered, Proposal) else BRIEF_LOCK_SECONDS)
+                is_new = offered is not None and not offered.may_be_outdated
+                wait_little_for_locks(session, LOCK_SECONDS if is_new else BRIEF_LOCK_SECONDS)
             locked = try_to_lock(session, experiment_id)
             if locked is None:
                 return NothingToRun()
