@@ -1,12 +1,12 @@
 """Calls that ask for trials: agents claim over all experiments, any caller may ask for a trial of one experiment."""
 
-import asyncio
 from collections import defaultdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import AfterValidator
 
+from service.api.claim_wait import wait_for_assignment
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
 from service.api.http.error_responses import error_responses
@@ -14,24 +14,19 @@ from service.api.http.headers import services_header
 from service.api.http.pages import NAME_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route, refuse_unknown_query
 from service.api.http.security.access import needs
-from service.api.http.security.revocation import check_not_revoked, revocation_of
 from service.api.views.agents import AgentView
 from service.domain.attempt_holders import ASK_HOLDER, is_caller
 from service.domain.roles import Role
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.agents import lost_attempts, registration
-from service.operations.attempts.scheduling import claim
+from service.operations.attempts.scheduling.claim import AgentLeft, ask
 from service.operations.checkpoints.experiment_deletion import take_deletion_results
-from service.runtime.events.notifier import wait_for_notification
 from service.store.agents import is_connected, nodes_of, page_of_agents
 from service.store.attempts import living_attempts
 from service.store.sql.database import database_now
 from trainer.wire import Assignment, Claim, DeletionResults, HeldAttempts, Instance
 
 router = APIRouter(tags=["running trials"], route_class=Route)
-
-LOOK_AGAIN_SECONDS = 1.0
-"""A waiting claim looks this often even without a notification: another service process may have made the change."""
 
 
 def _check_agent_name(name: str) -> str:
@@ -116,23 +111,13 @@ async def claim_trial(
     await context.threads.assigning(registration.register_agent, context, name, message)
     if message.lost:
         await context.threads.assigning(lost_attempts.end_lost_attempts, context, name, message.lost)
-    deadline = asyncio.get_running_loop().time() + message.wait_seconds
-    with context.capacity_freed.subscribe() as capacity_freed, revocation_of(request.scope) as revoked:
-        while True:
-            check_not_revoked(revoked)
-            capacity_freed.clear()
-            if await request.is_disconnected():  # the trial would not be run
-                return Response(status_code=204)
-            outcome = await context.threads.assigning(claim.claim, context, name, message)
-            left = deadline - asyncio.get_running_loop().time()
-            if isinstance(outcome, claim.AgentLeft):
-                return Response(status_code=204)
-            if isinstance(outcome, Assignment):
-                response.headers.update(services_header(context))
-                return outcome
-            if left <= 0 or context.stopping.is_set():
-                return Response(status_code=204, headers=services_header(context))
-            await wait_for_notification(capacity_freed, min(left, LOOK_AGAIN_SECONDS))
+    outcome = await wait_for_assignment(context, request, name, message)
+    if isinstance(outcome, AgentLeft):
+        return Response(status_code=204)
+    if outcome is None:
+        return Response(status_code=204, headers=services_header(context))
+    response.headers.update(services_header(context))
+    return outcome
 
 
 @router.post(
@@ -156,5 +141,5 @@ async def ask_for_trial(
     experiment: ExperimentName, context: Ctx, idempotency_key: IdempotencyKey = None
 ) -> Assignment | Response:
     """A trial that the caller runs itself. With `Idempotency-Key`, a repeat gets the same trial while it runs."""
-    assignment = await context.threads.assigning(claim.ask, context, experiment, idempotency_key)
+    assignment = await context.threads.assigning(ask, context, experiment, idempotency_key)
     return assignment or Response(status_code=204)

@@ -14,7 +14,7 @@ from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
 from service.operations.attempts.scheduling.line import Contender, Line, contenders, read_line
-from service.operations.attempts.scheduling.next_trial import NothingToRun, ProposalFailed, assign, propose_ahead
+from service.operations.attempts.scheduling.next_trial import ProposalFailed, assign, propose_ahead
 from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_of
 from service.runtime.caches.proposal_cache import ProposalPending
 from service.runtime.context import Context
@@ -33,11 +33,11 @@ made. A sampler of a package may never return."""
 
 @dataclass(frozen=True)
 class AgentLeft:
-    """The agent that has sent the claim would run nothing: it has released its name since, or has lost it."""
+    """The agent that has sent the claim would run nothing: it has released or lost its name, or has hung up."""
 
 
-def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingToRun | AgentLeft:
-    """Look once for a trial that fits the agent's free resources. The same request gets the same answer.
+def claim(context: Context, agent: str, message: Claim) -> Assignment | AgentLeft | None:
+    """Look once for a trial that fits the agent's free resources: None without one. A repeat gets the same answer.
 
     While another call makes an experiment's proposal, those of a lower priority get only what is free beside its trial.
     """
@@ -46,10 +46,10 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingT
         if message.instance is not None and not works_under(session, agent, message.instance):
             return AgentLeft()
         if message.storage_error is not None:
-            return NothingToRun()  # a trial would train in vain
+            return None  # a trial would train in vain
         earlier = earlier_answer(context, session, claimant)
         if earlier is not None:
-            return earlier if isinstance(earlier, Assignment) else NothingToRun()
+            return earlier if isinstance(earlier, Assignment) else None
         line = read_line(session)
     kept: list[tuple[int, Reservation]] = []
     for one in _candidates(context, line, agent, message):
@@ -65,7 +65,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | NothingT
             continue
         if assignment is not None:
             return _given(context, assignment)
-    return NothingToRun()
+    return None
 
 
 def _assign_or_pass_over(context: Context, experiment_id: str, claimant: Claimant) -> Assignment | None:
