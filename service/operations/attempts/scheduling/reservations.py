@@ -14,18 +14,14 @@ from sqlalchemy.orm import Session
 
 from service.domain.fits_beside import Resources, fits_beside, needs_of
 from service.domain.group_fit import fits_now
-from service.operations.attempts.scheduling.line import Contender, Line, contenders, held_by, read_line
+from service.operations.attempts.scheduling.line import Contender, Line, held_by
 from service.runtime.caches.experiment_caches import trainers_of
-from service.runtime.context import Context
 from service.store.agents import nodes_of
 from service.store.attempts import RunningGroups, ended_groups, running_groups
 from trainer.wire import Node, Reservation, WorkerGroup, reserve
 
 MAX_WAITING = 5
 """For so many experiments at most resources are reserved at a time: planning a large group takes milliseconds."""
-
-SHOWN_PAGES = 5
-"""For so many pages of the line it is shown what is reserved: reading a page takes milliseconds."""
 
 TOLERANCE = 1e-6
 
@@ -184,32 +180,3 @@ def _held_on(
         elif known is not None:
             known.append(Held(one.experiment_id, priority, held_by(one, trainer, at_most=True)))
     return held
-
-
-def shown_reservations(
-    context: Context, session: Session, experiment_ids: Collection[str]
-) -> dict[str, ClusterReservation]:
-    """What is reserved for each experiment, or for another one so that its own next trial has to wait, by its id.
-
-    Experiments far back in the line are left out.
-    """
-    line = read_line(session)
-    pages = line.pages[:SHOWN_PAGES]
-    lowest = min((place.rank.priority for page in pages for place in page), default=0)
-    found = [one for page in pages for one in contenders(context, session, line, page)]
-    reservations, shown = Reservations(lambda: clusters_of(session, line)), dict[str, ClusterReservation]()
-    for one in found:
-        reserved = _shown_for(reservations, one, has_lower=one.rank.priority > lowest)
-        if reserved is not None and one.experiment.id in experiment_ids:
-            shown[one.experiment.id] = reserved
-    return shown
-
-
-def _shown_for(reservations: Reservations, one: Contender, *, has_lower: bool) -> ClusterReservation | None:
-    """`has_lower`: whether others in the line have a lower priority."""
-    fitting = reservations.fitting(one.group)
-    if fitting:
-        reserved = [reservations.blocking(agent, one) for agent in fitting]
-        return reserved[0] if all(reserved) else None
-    reservations.pass_over(one)
-    return reservations.reserved_first_for(one) if one.may_wait and (one.is_due or has_lower) else None
