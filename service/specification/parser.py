@@ -29,12 +29,15 @@ def parse_spec(document: Any, accepted: Accepted | None = None) -> ExperimentSpe
         raise Invalid([Mistake((), "must be an object with name, space, objectives, …")])
     spec, mistakes = parse(_SPEC, document, context=accepted)
     if spec is None:
-        found = [with_context(_in_users_words(mistake), document) for mistake in mistakes[:MAX_MISTAKES]]
-        shown = [with_known_fields(mistake, known_fields(mistake.path[:-1], document)) for mistake in found]
-        raise Invalid([with_hint(mistake, document) for mistake in shown], len(mistakes) - len(shown))
+        shown = [_with_hints(mistake, document) for mistake in mistakes[:MAX_MISTAKES]]
+        raise Invalid(shown, len(mistakes) - len(shown))
     return spec
 
 
-def _in_users_words(mistake: Mistake) -> Mistake:
-    plain = in_users_words(without_selector_member(mistake))
-    return with_tuners_name(with_ray_trains_name(with_reason(plain)))
+def _with_hints(mistake: Mistake, document: dict[str, Any]) -> Mistake:
+    """The mistake in the user's words. Each step leaves one of which it knows nothing as it is."""
+    mistake = with_reason(in_users_words(without_selector_member(mistake)))
+    mistake = with_tuners_name(with_ray_trains_name(mistake))
+    mistake = with_context(mistake, document)
+    mistake = with_known_fields(mistake, known_fields(mistake.path[:-1], document))
+    return with_hint(mistake, document)
