@@ -9,12 +9,15 @@ from sqlalchemy import select
 from search.mistakes import Mistake
 from search.reported_numbers import number_in
 from service.domain.end_reasons import EndReason
+from service.domain.statuses import FAILED_BY_REPORT, StopCause
 from service.errors import Invalid
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import is_judged
 from service.operations.experiments.experiment_end import begin_ending
 from service.operations.reports.checkpoints import add_value
-from service.operations.reports.value_updates import newer_values, stop_at_targets, take_values
+from service.operations.reports.value_updates import newer_values, take_values
+from service.operations.transitions import request_stop
+from service.runtime.search_view.targets_and_constraints import targets_reached
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.sql.write_session import add_later, change_later
@@ -75,7 +78,7 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> Mapping[str, 
     counted = metrics if takes_best else newer_values(leased, metrics, step)
     change_later(trial, last_step=max(step, trial.last_step or step))
     has_values = take_values(leased, counted, step)
-    reached = stop_at_targets(leased) if has_values and trial.confirms is None else None
+    reached = _stop_at_targets(leased) if has_values and trial.confirms is None else None
     data = {"attempt": leased.attempt.number, "sequence": report.sequence, "step": step, "metrics": stored}
     data |= {"is_best": trial.best_step == step} if takes_best else {}
     data |= {} if is_judged(trial) else {"judged": False}
@@ -83,6 +86,15 @@ def add_point(leased: LeasedAttempt, report: Report, step: int) -> Mapping[str, 
     if reached:
         begin_ending(leased, EndReason.TARGET_REACHED, f"trial {trial.number}: {reached}")
     return metrics
+
+
+def _stop_at_targets(leased: LeasedAttempt) -> str | None:
+    """Ask the trial to stop if it has reached the targets. Return which, in words, to end the experiment with."""
+    has_failed = leased.trial.stop_cause in FAILED_BY_REPORT
+    reached = None if has_failed else targets_reached(leased.spec, leased.trial)
+    if reached:
+        request_stop(leased.trial, StopCause.TARGET_REACHED, reached)
+    return reached
 
 
 def set_aside(leased: LeasedAttempt, report: Report, step: int) -> None:

@@ -1,7 +1,7 @@
 """Takes the reports of running attempts. An answer is sent after the commit."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -81,63 +81,66 @@ def _ingest(context: Context, batches: Sequence[ReportBatch], lock_seconds: floa
         open_before = {
             one.experiment for one in found if isinstance(one, LeasedAttempt) and one.experiment.end_reason is None
         }
-        outcomes = [
-            _ingest_batch(context, one, batch) if isinstance(one, LeasedAttempt) else (one, False)
+        ingestion = _Ingestion(context)
+        answers: list[Answer | Exception] = [
+            ingestion.take_batch(one, batch) if isinstance(one, LeasedAttempt) else one
             for one, batch in zip(found, batches, strict=True)
         ]
     context.new_events.notify()
-    if any(has_released for _, has_released in outcomes):
+    if ingestion.has_released:
         context.capacity_freed.notify()
     if any(experiment.end_reason for experiment in open_before):
         context.holder_news.notify()
-    return [answer for answer, _ in outcomes]
+    return answers
 
 
-def _ingest_batch(context: Context, leased: LeasedAttempt, batch: ReportBatch) -> tuple[Answer | Invalid, bool]:
-    """Return the answer, and whether a report has queued paused trials, which other slots may run.
+@dataclass
+class _Ingestion:
+    """The batches of one transaction. `has_released`: a report has queued paused trials, which other slots may run."""
 
-    The log gets what the batch's call has bound to it: this thread stores the batches of many calls.
-    """
-    with log_context.resumed(batch.log_fields):
-        leased.bind_to_log()
-        ordered = sorted(batch.reports, key=attrgetter("sequence"))
-        try:
-            steps = steps_of(leased, ordered)
-            check_checkpoints(leased, ordered, context.settings.storage)
-        except Invalid as invalid:
-            return invalid, False
-        leased.extend_lease(context.settings.lease_seconds)
-        leased.note_world_size(batch.world_size)
-        kept: list[str] = []
-        has_released = False
-        for report in ordered:
-            kept_now, has_released_now = _ingest_report(leased, report, steps[report.sequence])
-            kept, has_released = kept_now or kept, has_released_now or has_released
-        return order_at_report(leased.trial, leased.attempt, kept), has_released
+    context: Context
+    has_released: bool = False
 
+    def take_batch(self, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
+        """Store the reports of one call, and return its answer.
 
-def _ingest_report(leased: LeasedAttempt, report: Report, step: int) -> tuple[list[str], bool]:
-    """Return the checkpoints that the slot must keep, if the report has one, and whether paused trials continue."""
-    attempt, trial = leased.attempt, leased.trial
-    has_released = False
-    counts = attempt.deciding_sequence is None or report.sequence <= attempt.deciding_sequence
-    if report.sequence >= attempt.next_sequence:
-        change_later(attempt, next_sequence=report.sequence + 1, last_report_at=leased.now)
-        if not counts:
-            set_aside(leased, report, step)
-        else:
-            was_asked_to_stop = trial.stop_cause is not None
-            metrics = add_point(leased, report, step)
-            if metrics is not None:
-                has_released = _judge(leased, metrics, step)
-            if not was_asked_to_stop and trial.stop_cause in DECIDED_BY_REPORT:
-                change_later(attempt, deciding_sequence=report.sequence)
-    kept = add_checkpoint(leased, report, step) if counts else kept_without(leased, report)
-    return kept, has_released
+        The log gets what the call has bound to it: this thread stores the batches of many calls.
+        """
+        with log_context.resumed(batch.log_fields):
+            leased.bind_to_log()
+            ordered = sorted(batch.reports, key=attrgetter("sequence"))
+            try:
+                steps = steps_of(leased, ordered)
+                check_checkpoints(leased, ordered, self.context.settings.storage)
+            except Invalid as invalid:
+                return invalid
+            leased.extend_lease(self.context.settings.lease_seconds)
+            leased.note_world_size(batch.world_size)
+            kept: list[str] = []
+            for report in ordered:
+                kept = self._take_report(leased, report, steps[report.sequence]) or kept
+            return order_at_report(leased.trial, leased.attempt, kept)
 
+    def _take_report(self, leased: LeasedAttempt, report: Report, step: int) -> list[str]:
+        """Return the checkpoints that the slot must keep, if the report has one."""
+        attempt = leased.attempt
+        counts = attempt.deciding_sequence is None or report.sequence <= attempt.deciding_sequence
+        if report.sequence >= attempt.next_sequence:
+            change_later(attempt, next_sequence=report.sequence + 1, last_report_at=leased.now)
+            if counts:
+                self._count(leased, report, step)
+            else:
+                set_aside(leased, report, step)
+        return add_checkpoint(leased, report, step) if counts else kept_without(leased, report)
 
-def _judge(leased: LeasedAttempt, metrics: Mapping[str, Any], step: int) -> bool:
-    """Let early stopping decide on the trial, and on paused ones. Return whether any of these continue now."""
-    decider = Decider(leased, leased.spec)
-    judged = decider.judge(leased.trial, step, metrics)
-    return bool(judged) and release(decider, judged)
+    def _count(self, leased: LeasedAttempt, report: Report, step: int) -> None:
+        """Add the report to the curve, and let early stopping decide on the trial, and on paused ones."""
+        trial = leased.trial
+        was_asked_to_stop = trial.stop_cause is not None
+        metrics = add_point(leased, report, step)
+        if metrics is not None:
+            decider = Decider(leased, leased.spec)
+            judged = decider.judge(trial, step, metrics)
+            self.has_released |= bool(judged) and release(decider, judged)
+        if not was_asked_to_stop and trial.stop_cause in DECIDED_BY_REPORT:
+            change_later(leased.attempt, deciding_sequence=report.sequence)

@@ -8,10 +8,10 @@ from typing import Any
 from search.constraints import total_violation
 from search.problem import sign_of
 from search.reported_numbers import is_number, number_in
-from service.domain.statuses import FAILED_BY_REPORT, StopCause
+from service.domain.statuses import StopCause
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.transitions import request_stop
-from service.runtime.search_view.targets_and_constraints import known_values, targets_reached
+from service.runtime.search_view.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
 from service.store.reports import best_report_of
 from service.store.sql.write_session import change_later
@@ -95,12 +95,3 @@ def _shown_number(given: float | str) -> float | str:
         return storable_float(float(given))
     except OverflowError:
         return "a whole number that no float can be"
-
-
-def stop_at_targets(leased: LeasedAttempt) -> str | None:
-    """Ask the trial to stop if it has reached the targets. Return which, in words, to end the experiment with."""
-    has_failed = leased.trial.stop_cause in FAILED_BY_REPORT
-    reached = None if has_failed else targets_reached(leased.spec, leased.trial)
-    if reached:
-        request_stop(leased.trial, StopCause.TARGET_REACHED, reached)
-    return reached
