@@ -8,10 +8,10 @@ from sqlalchemy import update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from service.domain.statuses import StopCause
 from service.errors import LeaseLost
 from service.operations.attempts.attempt_cost import note_phases
-from service.operations.attempts.leases import check_lease, lock_leased_attempt, order_at_report
+from service.operations.attempts.leases import check_lease, lock_leased_attempt
+from service.operations.attempts.orders import order_between_reports
 from service.operations.attempts.system_metrics import note_system_metrics
 from service.runtime.context import Context
 from service.store.sql.database import database_now, is_locked, wait_little_for_locks
@@ -94,9 +94,3 @@ def current_order(context: Context, trial_id: str, token: str | None) -> Answer:
     with context.database.read() as session:
         attempt = check_lease(session, trial_id, token)
         return order_between_reports(session.get_one(TrialRow, trial_id), attempt)
-
-
-def order_between_reports(trial: TrialRow, attempt: AttemptRow) -> Answer:
-    """The answer to the holder between two reports. A trial at its time limit leaves at a report, and not before."""
-    waits_for_report = trial.stop_cause == StopCause.MAX_TRIAL_SECONDS and not trial.killed
-    return Answer() if waits_for_report else order_at_report(trial, attempt)

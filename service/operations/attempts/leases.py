@@ -1,7 +1,4 @@
-"""Checks leases: only the holder of an attempt's lease token may report for it, and only until the attempt ends.
-
-And says what the holder has to do next.
-"""
+"""Checks leases: only the holder of an attempt's lease token may report for it, and only until the attempt ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +18,6 @@ from service.store.sql.database import database_now
 from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, TrialRow
 from trainer.process_log.context import log_context
-from trainer.wire import Answer, Decision
 
 LEASE_SLACK = 0.025
 """A lease may last longer than promised by this fraction, so that most reports need not change its expiry."""
@@ -135,18 +131,6 @@ def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRo
         raise lease_lost(attempt)
     log_context.add(experiment=attempt.experiment_id, attempt=attempt.number)
     return attempt
-
-
-def order_at_report(trial: TrialRow, attempt: AttemptRow, kept: Sequence[str] = ()) -> Answer:
-    """The answer to a report: continue, stop, or kill. `kept`: as in `Answer`."""
-    if not trial.killed and trial.stop_cause is None:
-        return Answer(kept=[*kept])
-    return Answer(
-        decision=Decision.KILL if trial.killed else Decision.STOP,
-        reason=trial.stop_reason,
-        deciding_sequence=attempt.deciding_sequence,
-        kept=[*kept],
-    )
 
 
 def lease_lost(attempt: AttemptRow) -> LeaseLost:

@@ -8,7 +8,8 @@ from typing import Any
 
 from service.domain.statuses import DECIDED_BY_REPORT
 from service.errors import Invalid
-from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts, order_at_report
+from service.operations.attempts.leases import LeasedAttempt, lock_leased_attempts
+from service.operations.attempts.orders import order_at_report
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints, kept_without
