@@ -15,9 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from operator import attrgetter
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import httpx
 import uvicorn
@@ -32,19 +35,34 @@ PACKAGES = "service", "search", "trainer"
 SETTLE_SECONDS = 0.5
 """The time for what follows the answer, such as the next proposal."""
 
-Calls = set[tuple[str, str, int]]
-"""File, qualified name and first line of each function that was called."""
 
+class Function(NamedTuple):
+    file: str
+    name: str
+    """as `Class.method` for a method"""
+    line: int
+    is_resumed: bool
+    """a coroutine or a generator, which is called again whenever it goes on"""
+
+
+class Call(NamedTuple):
+    """`callers`: our functions on the stack of its thread."""
+
+    function: Function
+    callers: frozenset[Function]
+
+
+RESUMED = CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR
 NOT_FUNCTIONS = {"<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>", "<module>"}
 
-_calls: Calls = set()
+_calls: list[Call] = []
 _is_recording = threading.Event()
 _prefixes = tuple(f"{ROOT / package}/" for package in PACKAGES)
 
 
 @contextmanager
-def recorded() -> Iterator[Calls]:
-    """Record the functions of `PACKAGES` that the service's threads call in the block and shortly after it."""
+def recorded() -> Iterator[list[Call]]:
+    """Record, in their order, the calls of functions of `PACKAGES` in the service's threads, until shortly after it."""
     _calls.clear()
     _is_recording.set()
     yield _calls
@@ -53,10 +71,25 @@ def recorded() -> Iterator[Calls]:
 
 
 def _profile(frame: FrameType, event: str, _: Any) -> None:
-    code = frame.f_code
-    is_ours = code.co_filename.startswith(_prefixes) and code.co_name not in NOT_FUNCTIONS
-    if event == "call" and is_ours and _is_recording.is_set():
-        _calls.add((str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname, code.co_firstlineno))
+    if event == "call" and _is_recording.is_set() and (function := _function(frame.f_code)) is not None:
+        _calls.append(Call(function, frozenset(_callers(frame))))
+
+
+def _callers(frame: FrameType) -> Iterator[Function]:
+    caller = frame.f_back
+    while caller is not None:
+        if (function := _function(caller.f_code)) is not None:
+            yield function
+        caller = caller.f_back
+
+
+@cache
+def _function(code: CodeType) -> Function | None:
+    """None for code that is not ours."""
+    if not code.co_filename.startswith(_prefixes) or code.co_name in NOT_FUNCTIONS:
+        return None
+    file = str(Path(code.co_filename).relative_to(ROOT))
+    return Function(file, code.co_qualname, code.co_firstlineno, bool(code.co_flags & RESUMED))
 
 
 @contextmanager
@@ -117,12 +150,12 @@ def report(http: httpx.Client, assignment: dict[str, Any], accuracy: float) -> s
     return str(answer.raise_for_status().json()["decision"])
 
 
-def walks(http: httpx.Client) -> dict[str, Calls]:
+def walks(http: httpx.Client) -> dict[str, list[Call]]:
     """The report is stopped at ASHA's first rung; the claim computes a proposal, with one more computed ahead."""
     submit(http, "warm")
     with recorded() as calls:
         submit(http, "measured")
-    found = {"submit": set(calls)}
+    found = {"submit": [*calls]}
     for number in range(4):
         report(http, claim(http, f"warm-{number}"), 0.9)
         time.sleep(SETTLE_SECONDS)
@@ -132,23 +165,24 @@ def walks(http: httpx.Client) -> dict[str, Calls]:
     with recorded() as calls:
         decision = report(http, trials[1], 0.1)
     assert decision == "stop", decision  # noqa: S101 - another decision takes another way
-    found["report"] = set(calls)
+    found["report"] = [*calls]
     with recorded() as calls:
         claim(http, "measured")
-    found["claim"] = set(calls)
+    found["claim"] = [*calls]
     return found
 
 
-def show(name: str, calls: Calls, *, listed: bool) -> None:
-    files = {file for file, _, _ in calls}
-    print(f"{name:<8} {len(files):>3} files {len(calls):>4} functions", flush=True)
+def show(name: str, calls: list[Call], *, listed: bool) -> None:
+    functions = {call.function for call in calls}
+    files = {function.file for function in functions}
+    print(f"{name:<8} {len(files):>3} files {len(functions):>4} functions", flush=True)
     for package in PACKAGES:
-        of_package = Counter(file for file, _, _ in calls if file.startswith(f"{package}/"))
+        of_package = Counter(function.file for function in functions if function.file.startswith(f"{package}/"))
         if of_package:
             print(f"  {package:<10} {len(of_package):>3} files {sum(of_package.values()):>4} functions")
     if listed:
-        for file, function, line in sorted(calls, key=lambda call: (call[0], call[2])):
-            print(f"    {file}:{line} {function}")
+        for one in sorted(functions, key=attrgetter("file", "line")):
+            print(f"    {one.file}:{one.line} {one.name}")
 
 
 def main() -> None:
