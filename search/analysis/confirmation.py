@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from search.numbers_in_messages import resolved
 from search.problem import Direction, sign_of
 from search.thread_safe_import import import_modules
 
@@ -112,7 +113,8 @@ def verdict_of(ranking: Sequence[Confirmed], lead: Lead | None) -> str:
     if first.mean is None:
         return f"no confirmation has ended with a value that counts: {stays}"
     error = "" if first.standard_error is None else f", standard error {first.standard_error:.2g}"
-    found = f"trial {first.number} has mean {first.mean:.6g} (n={first.n}{error})"
+    parts = [one for one in (first.standard_error, lead and lead.difference) if one]
+    found = f"trial {first.number} has mean {resolved(first.mean, *parts)} (n={first.n}{error})"
     if untested := untested_in(ranking):
         which = " and ".join(f"trial {number}" for number in untested)
         return f"no confirmation of {which} has ended with a value that counts: {stays}; {found}"

@@ -116,6 +116,27 @@ def test_values_of_any_size_are_compared_or_not(size: float) -> None:
         assert found.p_value == pytest.approx(stats.ttest_ind([1, -1, 0.5], [-1, 1 / 3, -0.5], equal_var=False).pvalue)
 
 
+@pytest.mark.parametrize(
+    ("offset", "shown"),
+    [
+        (0.0, "0.142333 (n=3, standard error 0.00033), 0.129 ahead"),
+        (-1e6, "-999999.857667 (n=3, standard error 0.00033), 0.129 ahead"),
+        (1e12, "1000000000000.1423 (n=3, standard error 0.00033), 0.129 ahead"),
+        (1e300, "1e+300 (n=3, standard error 0), 0 ahead"),
+    ],
+)
+def test_a_mean_has_the_digits_that_its_error_and_its_lead_have(offset: float, shown: str) -> None:
+    first = Confirmed(0, offset, tuple(offset + one for one in (0.142, 0.142, 0.143)))
+    second = Confirmed(1, offset, tuple(offset + one for one in (0.271, 0.271, 0.272)))
+    found = lead_in([first, second], "minimize")
+    assert verdict_of([first, second], found).startswith(f"trial 0 has mean {shown}")
+
+
+def test_a_mean_without_noise_has_the_digits_of_its_lead() -> None:
+    first, second = (Confirmed(0, 1.0, (1e9 + one,) * 3) for one in (0.25, 0.5))
+    assert "mean 1000000000.25 " in verdict_of([first, second], lead_in([first, second], "minimize"))
+
+
 def test_a_verdict_is_a_sentence() -> None:
     assert verdict_of([A, B], lead(A, B)) == (
         "trial 3 has mean 0.743333 (n=3, standard error 0.02), 0.0583 ahead of trial 1, which is within noise "
