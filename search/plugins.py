@@ -49,18 +49,24 @@ class Plugins(Generic[T]):
 
 
 def plugins(
-    group: str, base: type[T], own: Collection[str], flaw: Callable[[str, type[T]], str | None] = lambda *_: None
+    group: str,
+    base: type[T],
+    own: Collection[str],
+    flaw: Callable[[str, type[T]], str | None] = lambda *_: None,
+    *,
+    advised: type[T] | None = None,
 ) -> Plugins[T]:
     """The classes that installed packages name in this group of entry points.
 
     A plugin that cannot be used is logged and left out, so that it does not keep the service from starting. `own` are
-    the names that are taken; `flaw` says why a class does not keep the contract, or None.
+    the names that are taken; `flaw` says why a class does not keep the contract, or None. Any subclass of `base` is
+    accepted; `advised` is the one to subclass, if that is another class.
     """
     found: Plugins[T] = Plugins()
     for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
         try:
             _check_name(point, {*own, *found.kinds})
-            found.kinds[point.name] = _loaded(point, base, flaw)
+            found.kinds[point.name] = _loaded(point, base, flaw, advised or base)
         except (Exception, SystemExit) as error:
             package = point.dist.name if point.dist else "an unknown package"
             why = f"{point.value} of {package} cannot be used: {_in_words(error)}"
@@ -131,10 +137,10 @@ def _check_name(point: EntryPoint, taken: Collection[str]) -> None:
         raise UnusablePlugin(f"the name {point.name!r} is taken")
 
 
-def _loaded(point: EntryPoint, base: type[T], flaw: Callable[[str, type[T]], str | None]) -> type[T]:
+def _loaded(point: EntryPoint, base: type[T], flaw: Callable[[str, type[T]], str | None], advised: type[T]) -> type[T]:
     kind = point.load()
     if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise UnusablePlugin(f"it must be a subclass of {base.__module__}.{base.__qualname__}")
+        raise UnusablePlugin(f"it must be a subclass of {advised.__module__}.{advised.__qualname__}")
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise UnusablePlugin(f"it must implement {', '.join(missing)}")
     if message := flaw(point.name, kind):

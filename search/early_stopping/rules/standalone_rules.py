@@ -39,7 +39,7 @@ def _flaw(name: str, kind: type[Rule]) -> str | None:
     return None
 
 
-PLUGINS = plugins(RULE_GROUP, Rule, {*OWN_RULES, "patient", "pbt", "auto"}, _flaw)
+PLUGINS = plugins(RULE_GROUP, Rule, {*OWN_RULES, "patient", "pbt", "auto"}, _flaw, advised=StoppingRule)
 
 
 def is_plugin(rule: Rule) -> bool:

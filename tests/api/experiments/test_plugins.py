@@ -168,6 +168,7 @@ careless = broken_rules:Careless
 quitting = broken_rules:Quitting
 odd = broken_rules:Odd
 moody = broken_rules:Moody
+round = math:pi
 """
 
 
@@ -211,7 +212,7 @@ def answers(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
         "wrong-option": {"search": {"sampler": "annealing", "options": {"heat": 3, "temperature": 0}}},
         "wrong-rule-option": {"early_stopping": {"rule": "plateau", "width": 3}},
         "constrained": {"search": {"sampler": "annealing"}, "constraints": [{"metric": "ms", "max": 3}]},
-        "unnamed": {"early_stopping": {"rule": "unnamed"}},
+        **{name: {"early_stopping": {"rule": name}} for name in ("unnamed", "round")},
         "own": {"search": {"sampler": "tpe"}},
         **{
             name: {"search": {"sampler": name}}
@@ -268,6 +269,7 @@ def test_a_rule_of_another_package_compares_between_reports_with_completed_trial
             "Broken_samplers:Unfinished of their-plugins cannot be used: it must implement",
         ),
         ("number", "search.sampler", "it must be a subclass of search.samplers.sampler.Sampler"),
+        ("round", "early_stopping.rule", "it must be a subclass of search.early_stopping.rule.StoppingRule"),
         ("listing", "search.sampler", "its unsupported must be a frozenset"),
         ("unnamed", "early_stopping.rule", 'its field must be `rule: Literal["unnamed"] = "unnamed"`'),
         ("elsewhere", "search.sampler", "Elsewhere proposes lr: must be between 0.0001 and 1, not 7"),
