@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from search.mistakes import Mistake
 from search.problem import Observation, Problem
 from search.samplers.estimate import Estimate, estimate_of
 from search.samplers.gp import Gp
@@ -26,6 +27,9 @@ class GpAndTpe(Gp):
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         return ByTurns(super().proposer(problem, seed), self._tpes_proposer(problem, seed))
+
+    def warnings_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002 - it ends with TPE's proposals
+        return []
 
     @staticmethod
     def tpe_for(problem: Problem) -> Tpe:

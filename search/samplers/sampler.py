@@ -85,6 +85,13 @@ class Sampler(JsonModel, ABC):
         """Why the options do not suit the problem, at paths from the experiment's spec; empty if they do."""
         return []
 
+    def warnings_with(self, problem: Problem) -> list[Mistake]:  # noqa: ARG002
+        """What the problem may not be meant to have with this sampler, at paths from the experiment's spec.
+
+        `curve_score` of the problem is decided.
+        """
+        return []
+
     def gains_by_curve_score(self, problem: Problem) -> bool:  # noqa: ARG002
         """Whether it ranks trials by the curve score, unless the specification says otherwise: what was measured."""
         return False

@@ -155,6 +155,8 @@ class SamplerSpec(JsonModel):
 
     def _warnings_with(self, problem: Problem, chosen: ChosenSampler) -> Iterator[Mistake]:
         name, sampler = chosen.name, chosen.sampler
+        by_values = not self.uses_curve_score(problem)
+        yield from sampler.warnings_with(replace(problem, curve_score=not by_values))
         if self.warm_start and not sampler.learns:
             message = f"has no effect on what {name} proposes: it does not learn from trials"
             yield Mistake(("search", "warm_start"), message)
@@ -175,7 +177,6 @@ class SamplerSpec(JsonModel):
         elif priors and (index := problem.space.forbids(priors)) is not None:
             message = "forbids the configuration that the priors name, so it is never proposed"
             yield Mistake(("forbid", index), message)
-        by_values = not self.uses_curve_score(problem)
         if by_values and problem.prunes and not problem.population and not sampler.learns_from_pruned_trials:
             message = f"{name} learns from completed trials only, not from those that early stopping ends; tpe does"
             yield Mistake(_PATH, message)

@@ -216,3 +216,24 @@ def test_the_answer_to_a_spec_warns_of_what_its_sampler_does_not_learn_from(serv
 def test_a_preview_needs_no_code(service: Api, part: dict[str, Any]) -> None:
     space = {"lr": {"type": "float", "low": 0, "high": 1}}
     assert len(previewed(service, space=space, n=1, **part)["samples"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_warned"),
+    [
+        ({"limits": {"max_trials": 501}}, True),
+        ({"limits": {"max_trials": 500}}, False),
+        ({"limits": {"max_trials": 509}, "confirm": {"top": 3, "seeds": 3}}, False),
+        ({"limits": {"max_trials": 501}, "early_stopping": {"rule": "asha"}}, False),
+        ({"limits": {"max_trials": 501}, "early_stopping": {"rule": "asha"}, **CONSTRAINED}, True),
+        ({"limits": {"max_trials": 501}, "search": {"sampler": "auto"}}, False),
+    ],
+)
+def test_the_answer_to_a_spec_warns_where_proposals_of_gp_will_take_seconds(
+    service: Api, parts: dict[str, Any], is_warned: bool
+) -> None:
+    spec = {"space": {"lr": LR}, "search": {"sampler": "gp"}} | parts
+    slow = "a proposal of gp takes about a second of processor time after 500 trials and four after 1000"
+    for answer in (service.create(**spec), previewed(service, **spec, n=0)):
+        found = [one["path"] for one in answer["warnings"] if one["message"].startswith(slow)]
+        assert found == (["search.sampler"] if is_warned else [])
