@@ -69,7 +69,8 @@ class Problem:
     `compares_objective`: early stopping compares trials by the objective, not by another metric. `warm_started`: there
     are trials of earlier experiments.
     `max_trials` is None if there is no limit; `parallelism` is the maximum number
-    of trials that run at the same time.
+    of trials that run at the same time. `other_limits` are the fields of the specification, such as
+    `limits.max_seconds`, that may end the search before `max_trials`.
     """
 
     space: Space
@@ -82,6 +83,7 @@ class Problem:
     curve_score: bool = False
     compares_objective: bool = True
     warm_started: bool = False
+    other_limits: tuple[str, ...] = ()
 
     @property
     def has_curve_score(self) -> bool:

@@ -30,7 +30,7 @@ class Auto(Sampler):
     def chooses(self, problem: Problem) -> ChosenSampler:
         """Equal problems always get the same sampler."""
         max_trials = math.inf if problem.max_trials is None else problem.max_trials
-        budget = f"a budget of {counted(max_trials, 'trial')}" if max_trials < math.inf else "a budget without a limit"
+        budget = _budget_in_words(problem)
         size = problem.space.size()
         if not problem.population and size is not None and size <= max_trials:
             reason = f"the space has {counted(size, 'configuration')}: {budget} can try them all"
@@ -48,6 +48,18 @@ class Auto(Sampler):
         return self.chooses(problem).sampler.proposer(problem, seed)
 
 
+def _budget_in_words(problem: Problem) -> str:
+    if problem.max_trials is None:
+        return "a budget without a limit"
+    budget = f"a budget of {counted(problem.max_trials, 'trial')}"
+    return f"{budget} that {' or '.join(problem.other_limits)} may cut short" if _may_be_cut_short(problem) else budget
+
+
+def _may_be_cut_short(problem: Problem) -> bool:
+    """Whether the trials are enough for generations to evolve, but another limit may end the search long before."""
+    return (problem.max_trials or 0) >= MIN_EVOLUTION_TRIALS and bool(problem.other_limits)
+
+
 def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -> ChosenSampler:
     """Adds to the reason where the budget ends before the sampler's model starts: then it is a random search."""
     needed = chosen.sampler.startup_count(problem)
@@ -62,17 +74,18 @@ def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -
 def _for_one_objective(problem: Problem, features: frozenset[Feature], max_trials: float, budget: str) -> ChosenSampler:
     parallelism, count = problem.parallelism, len(problem.space.root)
     has_conditions = Feature.CONDITIONS in features
+    lets_generations_evolve = max_trials >= MIN_EVOLUTION_TRIALS and not problem.other_limits
     # Without a limit, a search usually ends after some time.
-    runs_short = max_trials < MIN_EVOLUTION_TRIALS or problem.max_trials is None
+    runs_short = not lets_generations_evolve or problem.max_trials is None
     gp_learns_most = models_curves(problem) if problem.prunes else runs_short
     is_measured = not has_conditions or not (problem.prunes or problem.constrained)
     if gp_learns_most and is_measured and _suits_gp(problem):
-        return _gp_and_tpe_if_installed(problem, max_trials)
+        return _gp_and_tpe_if_installed(problem, max_trials, budget)
     if has_conditions:
         return ChosenSampler("tpe", Tpe(group=True), "the space has conditions, and tpe models each of its branches")
     if problem.prunes:
         return ChosenSampler("tpe", Tpe(), "early stopping may end trials, and tpe learns from stopped trials too")
-    if max_trials >= MIN_EVOLUTION_TRIALS and not features and count >= MIN_CMAES_PARAMETERS:
+    if lets_generations_evolve and not features and count >= MIN_CMAES_PARAMETERS:
         reason = f"{budget} lets cmaes learn how {count} numeric parameters depend on each other"
         return ChosenSampler("cmaes", Cmaes(), reason)
     reason = f"tpe suits any space, {budget} and a parallelism of {parallelism}"
@@ -93,7 +106,7 @@ def _gp_if_installed(small: str, why: str, sampler: Gp | None = None, *, tpe: Tp
     return ChosenSampler("gp", sampler or Gp(), f"{small}, which {why}")
 
 
-def _gp_and_tpe_if_installed(problem: Problem, max_trials: float) -> ChosenSampler:
+def _gp_and_tpe_if_installed(problem: Problem, max_trials: float, budget: str) -> ChosenSampler:
     why = "learns most from each trial"
     if problem.prunes:
         why += ", including trials that are stopped early"
@@ -102,6 +115,8 @@ def _gp_and_tpe_if_installed(problem: Problem, max_trials: float) -> ChosenSampl
     if max_trials > MAX_GP_TRIALS:
         why += f", and so are all after {MAX_GP_TRIALS} trials, because those of gp take longer with every trial"
     small, sampler = f"a parallelism of {problem.parallelism} is small enough for gp", GpAndTpe()
+    if _may_be_cut_short(problem) and not problem.prunes:
+        small = f"with {budget}, {small}"
     return _gp_if_installed(small, why, sampler, tpe=sampler.tpe_for(problem))
 
 
@@ -114,8 +129,10 @@ def _for_several_objectives(
     most = MAX_GP_TRIALS_OF_TWO_OBJECTIVES if count == 2 else MAX_GP_TRIALS  # noqa: PLR2004
     if not problem.prunes and max_trials <= most and _suits_gp(problem):
         return _gp_if_installed(_both_small(problem, budget), "learns most of the trade-off from each trial")
-    if max_trials < MIN_EVOLUTION_TRIALS:
-        return ChosenSampler("tpe", Tpe(), f"{budget} is too small for generations to evolve with {count} objectives")
+    if max_trials < MIN_EVOLUTION_TRIALS or problem.other_limits:
+        is_small = "is" if max_trials < MIN_EVOLUTION_TRIALS else "may be"
+        reason = f"{budget} {is_small} too small for generations to evolve with {count} objectives"
+        return ChosenSampler("tpe", Tpe(), reason)
     if count <= MAX_NSGA2_OBJECTIVES:
         return ChosenSampler("nsga2", Nsga2(), f"{budget} lets generations evolve, and there are {count} objectives")
     reason = f"{budget} lets generations evolve, and {count} objectives need reference points"

@@ -149,7 +149,16 @@ class ExperimentSpec(SpecSection):
             parallelism=self.limits.parallelism,
             population=isinstance(self.early_stopping, Pbt),
             compares_objective=self.compared_metric == self.objective_metrics[0],
+            other_limits=self._other_limits,
         )
+
+    @property
+    def _other_limits(self) -> tuple[str, ...]:
+        """The fields that may end the search before its trials are used up. An end by failures is not planned for."""
+        names = ("max_seconds", "max_gpu_hours", "no_improvement")
+        limits = [f"limits.{name}" for name in names if getattr(self.limits, name) is not None]
+        targets = [f"objectives.{n}.target" for n, one in enumerate(self.objectives) if one.target is not None]
+        return (*limits, *targets)
 
     @cached_property
     def chosen_sampler(self) -> ChosenSampler:

@@ -51,6 +51,12 @@ def heads_of(session: Session, experiment_ids: Collection[str]) -> dict[str, Log
     return {id_: LogHead(event_count, status) for id_, event_count, status in rows}
 
 
+def newest_data(session: Session, experiment_id: str, kind: str) -> dict[str, Any] | None:
+    """The data of the experiment's newest event of this kind. All events are looked through that came later."""
+    query = select(EventRow.data).where(EventRow.experiment_id == experiment_id, EventRow.kind == kind)
+    return session.scalar(query.order_by(EventRow.seq.desc()).limit(1))
+
+
 class EventOfKind(NamedTuple):
     """The columns of an event that a replay needs."""
 

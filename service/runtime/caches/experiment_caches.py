@@ -29,7 +29,7 @@ Source = TypeVar("Source")
 Value = TypeVar("Value")
 
 
-class _RowCache(Generic[Source, Value]):
+class RowCache(Generic[Source, Value]):
     """Maps an experiment to a value and the part of its row that the value was computed from. Thread-safe."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class _RowCache(Generic[Source, Value]):
             self._entries[experiment_id] = source, value
 
 
-_parsed = _RowCache[dict[str, Any], ExperimentSpec]()
-_unreadable = _RowCache[dict[str, Any], str]()
-_counted = _RowCache[Version, dict[str, int]]()
-_trainers = _RowCache[Version, Trainer]()
+_parsed = RowCache[dict[str, Any], ExperimentSpec]()
+_unreadable = RowCache[dict[str, Any], str]()
+_counted = RowCache[Version, dict[str, int]]()
+_trainers = RowCache[Version, Trainer]()
 
 
 def cache_spec(experiment: ExperimentRow, spec: ExperimentSpec) -> None:

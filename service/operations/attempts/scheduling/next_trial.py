@@ -20,6 +20,7 @@ from service.operations.attempts.scheduling.assignment import AttemptEnded, Clai
 from service.operations.attempts.scheduling.line import read_line
 from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
+from service.operations.experiments.sampler_choice import announce_other_sampler
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
 from service.runtime.caches.experiment_caches import spec_of
@@ -105,6 +106,7 @@ def try_assign(
         proposal = _usable(session, experiment, target, offered)
         if proposal is None:
             return NeedsProposal(target)
+        announce_other_sampler(locked)
         trial = create_trial(
             locked,
             dict(proposal.params),

@@ -1,5 +1,6 @@
 """`auto` chooses a sampler for the problem."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from search.study import Study, StudyView
 ONE_OF_TWO = {"type": "categorical", "choices": ["x", "y"]}
 UNDER_X = {"type": "float", "low": 0, "high": 1, "when": {"c": "x"}}
 FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
+SHORT = {"max_trials": 5000, "other_limits": ("limits.max_seconds",)}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,16 @@ FLAT = {name: {"type": "float", "low": 0, "high": 1} for name in "abcdef"}
         (FLAT, {"max_trials": 5000, "directions": ("minimize",) * 2}, "nsga2"),
         (FLAT, {"max_trials": 5000, "directions": ("minimize",) * 4}, "nsga3"),
         ({"c": ONE_OF_TWO, "p": UNDER_X}, {"max_trials": 5000, "directions": ("minimize",) * 4}, "tpe"),
+        (FLAT, SHORT, "gp"),
+        (FLAT, SHORT | {"parallelism": 9}, "tpe"),
+        (FLAT, SHORT | {"constrained": True}, "gp"),
+        (FLAT, SHORT | {"prunes": True}, "gp"),
+        ({"c": ONE_OF_TWO, "p": UNDER_X}, SHORT, "gp"),
+        (FLAT, SHORT | {"directions": ("minimize",) * 2}, "tpe"),
+        (FLAT, SHORT | {"directions": ("minimize",) * 4}, "tpe"),
+        (FLAT, SHORT | {"max_trials": 100, "directions": ("minimize",) * 2}, "gp"),
+        (FLAT, SHORT | {"prunes": True, "population": True}, "qmc"),
+        ({"c": ONE_OF_TWO}, SHORT, "brute_force"),
     ],
 )
 def test_auto_chooses_for_the_problem_and_gives_the_reason(
@@ -168,6 +180,25 @@ def test_the_reason_says_if_the_budget_ends_before_the_model_starts(facts: dict[
     problem = Problem(Space.model_validate(FLAT), ("minimize",), **facts)
     reason = SamplerSpec(sampler="auto").chosen_for(problem).reason or ""
     assert ("within this budget it is not used" in reason) == is_random
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"parallelism": 9},
+        {"constrained": True, "parallelism": 9},
+        {"directions": ("minimize",) * 2},
+        {"directions": ("minimize",) * 4},
+    ],
+)
+def test_the_reason_says_that_another_limit_may_cut_a_large_budget_short(facts: dict[str, Any]) -> None:
+    problem = Problem(Space.model_validate(FLAT), **{"directions": ("minimize",), **SHORT, **facts})
+    both = replace(problem, other_limits=("limits.max_seconds", "limits.no_improvement"))
+    auto = SamplerSpec(sampler="auto")
+    assert "5000 trials that limits.max_seconds may cut short" in str(auto.chosen_for(problem).reason)
+    assert "limits.max_seconds or limits.no_improvement may cut" in str(auto.chosen_for(both).reason)
+    assert "may cut" not in str(auto.chosen_for(replace(problem, max_trials=1999)).reason)
 
 
 def test_a_small_space_is_tried_as_a_whole_whatever_an_earlier_experiment_has_tried() -> None:
