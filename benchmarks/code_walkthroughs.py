@@ -83,13 +83,16 @@ def _callers(frame: FrameType) -> Iterator[Function]:
         caller = caller.f_back
 
 
-@cache
 def _function(code: CodeType) -> Function | None:
-    """None for code that is not ours."""
-    if not code.co_filename.startswith(_prefixes) or code.co_name in NOT_FUNCTIONS:
+    """None for code that is not ours. Equal functions of two files are equal as code, and are told apart here."""
+    return _function_at(code.co_filename, code.co_name, code.co_qualname, code.co_firstlineno, code.co_flags)
+
+
+@cache
+def _function_at(path: str, name: str, qualified: str, line: int, flags: int) -> Function | None:
+    if not path.startswith(_prefixes) or name in NOT_FUNCTIONS:
         return None
-    file = str(Path(code.co_filename).relative_to(ROOT))
-    return Function(file, code.co_qualname, code.co_firstlineno, bool(code.co_flags & RESUMED))
+    return Function(str(Path(path).relative_to(ROOT)), qualified, line, bool(flags & RESUMED))
 
 
 @contextmanager

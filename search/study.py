@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from search.distinct_proposals import DistinctProposals
 from search.plugins import exits_as_errors
 from search.priors.proposer import PriorProposer
 from search.problem import Observation, Problem
-from search.samplers.estimate import Estimate, estimate_of
+from search.samplers.estimate import estimate_as_json
 from search.samplers.registry import sampler_plugins
 from search.samplers.sampler import ChosenSampler, Proposer, Source, source_of
 from search.samplers.sampler_spec import SamplerSpec
@@ -105,13 +106,12 @@ class StudyView:
         """What the proposal of trial `number` comes from; a model, if the sampler does not tell."""
         return source_of(self._proposer, number)
 
-    @exits_as_errors()
-    def estimate(self, number: int, params: Params) -> Estimate | None:
-        """What the sampler's model expects of the newest proposal, `params` of trial `number`.
+    def estimate(self, number: int, params: Params) -> dict[str, Any] | None:
+        """What the sampler's model expects of the newest proposal, `params` of trial `number`: an `Estimate` as JSON.
 
-        None if it does not tell, or the proposal is not its own.
+        None if it does not tell, or the proposal is not its own. Never raises.
         """
-        return estimate_of(self._proposer, number, params)
+        return estimate_as_json(self._proposer, number, params)
 
     def contribution(self, number: int) -> Contribution:
         """What earlier experiments have to do with the proposal of trial `number`."""

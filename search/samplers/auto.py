@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from search.mistakes import listed
 from search.numbers_in_messages import counted
 from search.problem import Feature, Problem
 from search.samplers.brute_force import BruteForce, BruteForceAnew
@@ -33,7 +34,7 @@ class Auto(Sampler):
         budget = _budget_in_words(problem)
         size = problem.space.size()
         if not problem.population and size is not None and size <= max_trials:
-            reason = f"the space has {counted(size, 'configuration')}: {budget} can try them all"
+            reason = f"the space has {counted(size, 'configuration')}: {_trials_in_words(problem)} can try them all"
             sampler = BruteForceAnew() if problem.warm_started else BruteForce()
             return ChosenSampler("brute_force", sampler, reason)
         if problem.population and not problem.warm_started:
@@ -49,10 +50,16 @@ class Auto(Sampler):
 
 
 def _budget_in_words(problem: Problem) -> str:
+    budget = _trials_in_words(problem)
+    *others, last = problem.other_limits or ("",)
+    limits = f"{listed(others)} or {last}" if others else last
+    return f"{budget} that {limits} may cut short" if _may_be_cut_short(problem) else budget
+
+
+def _trials_in_words(problem: Problem) -> str:
     if problem.max_trials is None:
         return "a budget without a limit"
-    budget = f"a budget of {counted(problem.max_trials, 'trial')}"
-    return f"{budget} that {' or '.join(problem.other_limits)} may cut short" if _may_be_cut_short(problem) else budget
+    return f"a budget of {counted(problem.max_trials, 'trial')}"
 
 
 def _may_be_cut_short(problem: Problem) -> bool:

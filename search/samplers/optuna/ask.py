@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import JsonValue
 
 from search.problem import Problem
-from search.samplers.estimate import Estimate
+from search.samplers.estimate import Estimating, NewestDraw, nothing
 from search.samplers.optuna.conversion import distribution_of, from_optuna, frozen_trial
 from search.samplers.optuna.frozen_study import FrozenStorage
 from search.space.parameters import Parameter
@@ -47,10 +47,13 @@ def ask(problem: Problem, sampler: optuna.samplers.BaseSampler, history: Sequenc
         return problem.space.draw(partial(suggested, trial))
 
 
-def estimate_by(sampler: optuna.samplers.BaseSampler, problem: Problem) -> Estimate | None:
-    """What the sampler's model expects of what it proposed; None if it is no sampler of ours that tells."""
-    tell: Callable[[Problem], Estimate | None] | None = getattr(sampler, "estimate", None)
-    return None if tell is None else tell(problem)
+def newest_draw(
+    problem: Problem, sampler: optuna.samplers.BaseSampler, history: Sequence[FrozenTrial], number: int
+) -> NewestDraw:
+    """As `ask`, with what the sampler's model expects if it tells."""
+    params = ask(problem, sampler, history, number)
+    tell = partial(sampler.estimate, problem, params) if isinstance(sampler, Estimating) else nothing
+    return NewestDraw(number, params, tell)
 
 
 def study_for(

@@ -14,7 +14,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from search.problem import Direction, Observation, Problem, Status
-from search.samplers.optuna.ask import ask, without_warning
+from search.samplers.optuna.ask import ask, newest_draw, without_warning
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.study_proposer import StudyProposer
@@ -131,8 +131,7 @@ def gp_tells_what_it_expects() -> None:
     history = [frozen_trial_of(problem, one, distributions_of(problem.space)) for one in observations]
     options: dict[str, Any] = {"seed": _SEED, "n_startup_trials": 4, "warn_independent_sampling": False}
     sampler = without_warning(DivergenceGpSampler, **options)
-    ask(problem, sampler, history, 9)
-    expected = sampler.estimate(problem)
+    expected = newest_draw(problem, sampler, history, 9).expected()
     is_near = expected is not None and expected.value is not None and abs(expected.value - 6) < 1
     _expect("a Gaussian process tells the value that it expects of its proposal", is_near)
 

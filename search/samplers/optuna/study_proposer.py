@@ -8,7 +8,7 @@ from optuna.trial import FrozenTrial, TrialState
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import MAX_DRAWS, constrained_draw
 from search.samplers.estimate import Estimate, NewestDraw
-from search.samplers.optuna.ask import ask, estimate_by
+from search.samplers.optuna.ask import newest_draw
 from search.samplers.optuna.frozen_trials import FrozenTrials
 from search.samplers.sampler import Source
 from search.space.space import Params
@@ -53,10 +53,8 @@ class StudyProposer:
         history = self._history_of(number)
 
         def draw(seed: int) -> Params:
-            sampler = self._sampler(seed)
-            params = ask(self._problem, sampler, history, number)
-            self._newest_draw = NewestDraw(number, params, estimate_by(sampler, self._problem))
-            return params
+            self._newest_draw = newest_draw(self._problem, self._sampler(seed), history, number)
+            return self._newest_draw.params
 
         return constrained_draw(self._problem.space, self._seed, number, draw, max_draws=self._max_draws)
 

@@ -160,7 +160,8 @@ class EstimateView(View):
     """What the sampler's model expected of a trial when it proposed it, in units of the objective."""
 
     model: str
-    """the model: `gp`, which expects a value, or `tpe`, which tells good configurations from others"""
+    """the model: `gp`, which expects a value, or `tpe`, which tells good configurations from others; a sampler of your
+    own may name another one"""
     value: float | None = None
     """the value that `gp` expected; null of `tpe`"""
     low: float | None = None
@@ -168,7 +169,8 @@ class EstimateView(View):
     high: float | None = None
     """one standard deviation above it; null of `tpe`"""
     improvement_probability: float | None = None
-    """how likely a value was better than the best one that `gp` expected of an earlier trial; null of `tpe`"""
+    """how likely its value was better than the best one that `gp` expected of an earlier trial, under constraints of a
+    feasible one and by the objective alone; null without such a trial, and of `tpe`"""
     good_probability: float | None = None
     """how likely `tpe` took it to be as good as the best `good_share` of the earlier trials; null of `gp`"""
     good_share: float | None = None

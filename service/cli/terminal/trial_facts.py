@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
+from search.numbers_in_messages import distinct_texts
 from service.cli.terminal.attempt_facts import attempt_facts
 from service.cli.terminal.terminal_tables import number, status
 from service.cli.terminal.text_layout import facts
@@ -43,8 +44,8 @@ def _facts(one: Json) -> Iterator[tuple[str, str]]:
         yield "asked to stop", escape(one["stopping"])
     yield "parameters", escape(parameters(one["params"], digits=None))
     yield "source", escape(_source(one))
-    if estimate := one.get("estimate"):
-        yield "expected", _expected(estimate)
+    if expected := ", ".join(_expected(one.get("estimate") or {})):
+        yield "expected", expected
     yield from _measured(one)
     if saved := one["checkpoint"]:
         yield "checkpoint", escape(f"{saved['uri']} (step {saved['step']})")
@@ -60,12 +61,19 @@ def _source(one: Json) -> str:
     return SOURCES.get(source, source)
 
 
-def _expected(estimate: Json) -> str:
-    """What the sampler's model expected of the trial."""
-    if estimate["value"] is None:
-        return f"{estimate['good_probability']:.0%} likely to be among the best {estimate['good_share']:.0%}"
-    interval = f"{number(estimate['value'])} ({number(estimate['low'])} to {number(estimate['high'])})"
-    return f"{interval}, {estimate['improvement_probability']:.0%} likely to be the best"
+def _expected(estimate: Json) -> Iterator[str]:
+    """What the sampler's model expected of the trial. That of a plugin may tell less than others."""
+    known = {name: one for name, one in estimate.items() if one is not None}
+    if {"low", "high"} <= known.keys():
+        value, low, high = distinct_texts(known.get("value", known["low"]), known["low"], known["high"])
+        yield f"{value} ({low} to {high})" if "value" in known else f"{low} to {high}"
+    elif "value" in known:
+        yield number(known["value"])
+    if "improvement_probability" in known:
+        yield f"{known['improvement_probability']:.0%} likely to be better than all before"
+    if "good_probability" in known:
+        share = f" {known['good_share']:.0%}" if "good_share" in known else ""
+        yield f"{known['good_probability']:.0%} likely to be among the best{share}"
 
 
 def _measured(one: Json) -> Iterator[tuple[str, str]]:

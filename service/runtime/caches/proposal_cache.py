@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from cachetools import LRUCache
 from sqlalchemy import select
@@ -17,7 +18,6 @@ from sqlalchemy.orm import Session
 
 from search.analysis.warm_start_trials import from_json, still_fitting
 from search.problem import Observation, SpaceExhausted
-from search.samplers.estimate import Estimate
 from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import Study, StudyView
@@ -68,7 +68,7 @@ class Proposal:
     seen_event: int
     params: Params
     source: str
-    estimate: Estimate | None
+    estimate: dict[str, Any] | None
     warm_start: Contribution
     seen_milestone: int | None = None
     may_be_outdated: bool = False

@@ -93,12 +93,18 @@ def test_each_source_of_params_has_words() -> None:
     [
         (
             {"model": "gp", "value": 0.25, "low": 0.125, "high": 0.375, "improvement_probability": 0.421},
-            "0.25 (0.125 to 0.375), 42% likely to be the best",
+            "0.25 (0.125 to 0.375), 42% likely to be better than all before",
         ),
         (
             {"model": "tpe", "value": None, "good_probability": 0.617, "good_share": 0.1},
             "62% likely to be among the best 10%",
         ),
+        (
+            {"model": "gp", "value": 1e9, "low": 1e9 - 0.001, "high": 1e9 + 0.001},
+            "1000000000 (999999999.999 to 1000000000.001)",
+        ),
+        ({"model": "annealing", "value": 0.3}, "0.3"),
+        ({"model": "annealing", "good_probability": 0.3}, "30% likely to be among the best"),
     ],
 )
 def test_a_trial_says_what_the_model_expected(estimate: dict[str, Any], text: str) -> None:

@@ -13,7 +13,8 @@ from optuna.trial import FrozenTrial
 
 from search.samplers.learning_curve import LearningCurve
 from search.samplers.optuna.gp.curve_points import KnownPoints, levels
-from search.samplers.optuna.gp.losses import Array, bounded, standardized
+from search.samplers.optuna.gp.losses import Array, are_huge, bounded, standardized
+from search.samplers.optuna.gp.model_estimate import LossScale
 from search.samplers.optuna.gp.sampler import FULLY_TRAINED, LevelGpSampler, Observed
 
 
@@ -37,4 +38,6 @@ class CurveGpSampler(LevelGpSampler):
         reached = levels(np.array(steps), max(curve.last_step for curve in curves))
         inputs = np.column_stack([params[list(indexes)], FULLY_TRAINED * reached])
         learned = bounded(np.array(losses))
-        return Observed(inputs, standardized(learned), learned, known.has_diverged)
+        values = standardized(learned)
+        scale = None if are_huge(np.array(losses)) else LossScale.of(values, learned)
+        return Observed(inputs, values, scale, known.has_diverged)

@@ -11,7 +11,7 @@ from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
 from search.samplers.estimate import Estimate, NewestDraw
 from search.samplers.learning_curve import LearningCurve, learning_curve_of
-from search.samplers.optuna.ask import ask, estimate_by
+from search.samplers.optuna.ask import newest_draw
 from search.samplers.optuna.conversion import distributions_of, frozen_trial_of
 from search.samplers.optuna.gp.absent_values import AbsentValues
 from search.samplers.optuna.gp.curve_points import KnownPoints
@@ -57,9 +57,8 @@ class CurveProposer:
 
         def draw(seed: int) -> Params:
             sampler = self._sampler(curves=self._curves, seed=seed)
-            params = ask(self._problem, sampler, history, number)
-            self._newest_draw = NewestDraw(number, params, estimate_by(sampler, self._problem))
-            return params
+            self._newest_draw = newest_draw(self._problem, sampler, history, number)
+            return self._newest_draw.params
 
         return constrained_draw(self._problem.space, self._seed, number, draw, max_draws=MAX_DRAWS)
 

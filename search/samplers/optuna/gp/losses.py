@@ -51,6 +51,11 @@ def standardized(losses: Array) -> Array:
     return values
 
 
+def are_huge(losses: Array) -> bool:
+    """Whether differences of them might not be floats."""
+    return bool(np.abs(losses).max() > HUGE)
+
+
 def _without_overflow(losses: Array) -> Array:
-    """Smaller by the same factor, if differences of them might not be floats."""
-    return losses / SHRINK if np.abs(losses).max() > HUGE else losses
+    """Smaller by the same factor, if they are huge."""
+    return losses / SHRINK if are_huge(losses) else losses

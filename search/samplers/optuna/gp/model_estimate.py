@@ -34,9 +34,9 @@ class LossScale:
 
     @classmethod
     def of(cls, values: Array, losses: Array, offset: float | None = None) -> "LossScale | None":
-        """`losses` are as learned. None if they are so large that their differences are no floats, or all equal."""
+        """`losses` are as learned, and not huge. None if they are all equal."""
         best, worst = int(np.argmax(values)), int(np.argmin(values))
-        if values[best] == values[worst] or np.abs(losses).max() > HUGE:
+        if values[best] == values[worst]:
             return None
         slope = (losses[best] - losses[worst]) / (values[best] - values[worst])
         return cls(float(values[best]), float(losses[best]), float(slope), offset)
@@ -50,11 +50,14 @@ class LossScale:
 
 @dataclass(frozen=True)
 class ModelEstimate:
-    """The value that the model expects to be measured, with its deviation, and the probability of an improvement."""
+    """The value that the model expects to be measured, with its deviation, and the probability of an improvement.
+
+    That is None if there is nothing to improve on yet, as under constraints without a feasible trial.
+    """
 
     mean: float
     deviation: float
-    improvement_probability: float
+    improvement_probability: float | None
     scale: LossScale
 
     @classmethod
@@ -64,8 +67,8 @@ class ModelEstimate:
             mean, variance = (float(one) for one in model.posterior(point))
             noise = float(model.noise_var)
         surplus = (mean - threshold) / math.sqrt(max(variance, 1e-12))
-        deviation = math.sqrt(max(variance, 0.0) + noise)
-        return cls(mean, deviation, math.erfc(-surplus / math.sqrt(2)) / 2, scale)
+        improves = None if math.isinf(threshold) else math.erfc(-surplus / math.sqrt(2)) / 2
+        return cls(mean, math.sqrt(max(variance, 0.0) + noise), improves, scale)
 
     def in_units_of_objective(self, direction: Direction) -> Estimate | None:
         """None if it is no finite number."""

@@ -4,8 +4,9 @@ Beside `internals`, because importing this module imports torch. `internals_chec
 relied on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,17 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from search.problem import Problem
-from search.samplers.estimate import Estimate
+from search.samplers.estimate import Estimate, Estimating, nothing
 from search.samplers.optuna.frozen_study import frozen_study
 from search.samplers.optuna.frozen_trials import with_value
 from search.samplers.optuna.gp.curve_points import stride
 from search.samplers.optuna.gp.existence import Existence, existences_of, with_absent_values
-from search.samplers.optuna.gp.losses import Array, Flags, bounded, diverged
+from search.samplers.optuna.gp.losses import Array, Flags, are_huge, bounded, diverged
 from search.samplers.optuna.gp.model_estimate import LossScale, ModelEstimate
 from search.samplers.optuna.gp.model_space import ModelSteps, on_steps, without_steps
 from search.samplers.optuna.gp.model_values import log_offset, with_logarithms, with_model_values
 from search.samplers.optuna.gp.scalarized import is_scalarized, scalarized
-from search.space.space import Space
+from search.space.space import Params, Space
 
 FULLY_TRAINED = 1.0
 QMC_SAMPLES = 128
@@ -47,23 +48,23 @@ MAX_LABELS = 200
 class Observed:
     """A row of `inputs`, from 0 to 1 with the level of training last, and a value for each point of the model.
 
-    More is better. `losses` are what the values stand for. `diverged` has an entry for each trial.
+    More is better. `scale` tells the losses that the values stand for. `diverged` has an entry for each trial.
     """
 
     inputs: Array
     values: Array
-    losses: Array
+    scale: LossScale | None
     diverged: Flags
 
 
-class ContinuousGpSampler(optuna.samplers.GPSampler):
+class ContinuousGpSampler(optuna.samplers.GPSampler, Estimating):
     """Optuna's GPSampler, with a model in which numbers of many values are continuous.
 
     `space` may have conditions: of the params that it proposes, only those count that exist. The trials that it learns
     from have a value of every parameter, as `AbsentValues` adds them.
     """
 
-    _expected: ModelEstimate | None = None
+    _expected: Callable[[], ModelEstimate | None] = staticmethod(nothing)
     """What the model expects of the newest proposal; None if it has not proposed one, or for several objectives."""
     _steps = ModelSteps({})
     _existences: Sequence[Existence] = ()
@@ -72,9 +73,10 @@ class ContinuousGpSampler(optuna.samplers.GPSampler):
         super().__init__(**options)
         self._space = space
 
-    def estimate(self, problem: Problem) -> Estimate | None:
-        """What the model expects of the proposal, in units of the objective."""
-        return None if self._expected is None else self._expected.in_units_of_objective(problem.directions[0])
+    def estimate(self, problem: Problem, params: Params) -> Estimate | None:  # noqa: ARG002
+        """In units of the objective."""
+        expected = self._expected()
+        return None if expected is None else expected.in_units_of_objective(problem.directions[0])
 
     def _sample_relative_impl(
         self,
@@ -148,7 +150,7 @@ class DivergenceGpSampler(ContinuousGpSampler):
         space = SearchSpace(search_space)
         self._not_diverging = self._limit(space, space.get_normalized_params(completed_trials), has_diverged)
         self._feasible = None if self._deterministic or losses.shape[1] > 1 else _are_feasible(known)
-        if losses.shape[1] == 1:
+        if losses.shape[1] == 1 and not are_huge(losses[~has_diverged]):
             learned = with_logarithms(losses[~has_diverged, 0], offset)
             self._learned = bounded(learned) if is_bounded else learned, offset
         return super()._sample_relative_impl(study, known, running_trials, search_space)
@@ -167,7 +169,7 @@ class DivergenceGpSampler(ContinuousGpSampler):
         limited = acqf if self._not_diverging is None else _Product([acqf, self._not_diverging])
         found = super()._optimize_acqf(limited, best_params)
         if self._learned is not None:
-            self._expected = self._estimated(found, _improvement_in(acqf), *self._learned)
+            self._expected = partial(self._estimated, found, _improvement_in(acqf), *self._learned)
         return found
 
     def _estimated(
@@ -242,9 +244,9 @@ class LevelGpSampler(DivergenceGpSampler):
         acquisition = _AtEnd(self._acquisition(model, float(expected.max()), space, running), space)
         best = params[np.argmax(expected), np.newaxis]
         found = self._optimize_acqf(acquisition, best)
-        if (scale := LossScale.of(observed.values, observed.losses)) is not None:
+        if observed.scale is not None:
             at_end = torch.from_numpy(_at_end(self._point(found).numpy()))
-            self._expected = ModelEstimate.of(model, at_end, float(expected.max()), scale)
+            self._expected = partial(ModelEstimate.of, model, at_end, float(expected.max()), observed.scale)
         return on_steps(search_space, space.get_unnormalized_param(found))
 
     def _acquisition(

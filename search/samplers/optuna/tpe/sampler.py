@@ -9,8 +9,8 @@ from optuna.trial import FrozenTrial
 
 from search.problem import Observation, Problem
 from search.samplers.constrained_draw import constrained_draw
-from search.samplers.estimate import Estimate, NewestDraw
-from search.samplers.optuna.ask import ask
+from search.samplers.estimate import Estimate, Estimating, NewestDraw
+from search.samplers.optuna.ask import newest_draw
 from search.samplers.optuna.internals import (
     ParzenEstimatorParameters,
     default_gamma,
@@ -61,9 +61,8 @@ class ColumnsProposer:
 
         def draw(seed: int) -> Params:
             sampler = HistoryTpeSampler(history=self._history, rows=rows, seed=seed, **self._options)
-            params = ask(self._problem, sampler, [], number)
-            self._newest_draw = NewestDraw(number, params, sampler.estimate)
-            return params
+            self._newest_draw = newest_draw(self._problem, sampler, [], number)
+            return self._newest_draw.params
 
         return constrained_draw(self._problem.space, self._seed, number, draw)
 
@@ -71,7 +70,7 @@ class ColumnsProposer:
         return self._newest_draw.estimate(number, params)
 
 
-class HistoryTpeSampler(optuna.samplers.BaseSampler):
+class HistoryTpeSampler(optuna.samplers.BaseSampler, Estimating):
     """Does what Optuna's TPESampler does, but reads the history from columns instead of all trials of the study.
 
     `rows` are the trials that it learns from, in the order of their numbers.
@@ -97,15 +96,16 @@ class HistoryTpeSampler(optuna.samplers.BaseSampler):
         self._has_started = len(self._ended) >= n_startup_trials
         self._groups: list[dict[str, BaseDistribution]] = []
         self._halves: tuple[Rows, Rows] | None = None
-        self._log_ratio = 0.0
+        self._log_ratios: dict[frozenset[str], float] = {}
+        """Of the densities of good trials and others, by the parameters that were drawn together."""
 
-    @property
-    def estimate(self) -> Estimate | None:
-        """What its model expects of what it has drawn; None without a model of good trials and others."""
+    def estimate(self, problem: Problem, params: Params) -> Estimate | None:  # noqa: ARG002
+        """Parameters that were drawn but are under a condition that does not hold are left out."""
         below, above = self._halves or ((), ())
         if not (len(below) and len(above)):
             return None
-        return Estimate.of_densities(self._log_ratio, len(below) / (len(below) + len(above)))
+        log_ratio = sum(one for names, one in self._log_ratios.items() if names <= params.keys())
+        return Estimate.of_densities(log_ratio, len(below) / (len(below) + len(above)))
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:  # noqa: ARG002
         if not self._multivariate:
@@ -147,7 +147,7 @@ class HistoryTpeSampler(optuna.samplers.BaseSampler):
             mixture_of(above_estimator), points
         )
         best = int(np.argmax(acquisition))
-        self._log_ratio += float(acquisition[best])
+        self._log_ratios[frozenset(search_space)] = float(acquisition[best])
         return {name: one.to_external_repr(candidates[name][best].item()) for name, one in search_space.items()}
 
     def _estimator(

@@ -112,7 +112,7 @@ def try_assign(
             dict(proposal.params),
             "search",
             source=proposal.source,
-            estimate=None if proposal.estimate is None else proposal.estimate.to_json(),
+            estimate=proposal.estimate,
             warm_start=proposal.warm_start.to_json(),
         )
     lease = context.lease_tokens.issue()

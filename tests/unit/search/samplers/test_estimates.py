@@ -1,5 +1,7 @@
 """What a sampler's model expected of a trial when it proposed it."""
 
+import json
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -8,7 +10,8 @@ import pytest
 
 from search.problem import Direction, Observation, Problem
 from search.samplers import SamplerSpec
-from search.samplers.estimate import Estimate
+from search.samplers.estimate import Estimate, estimate_as_json
+from search.samplers.sampler import Proposer
 from search.space.space import Params, Space
 from search.study import Study, StudyView
 
@@ -49,11 +52,11 @@ def expected(one: Study, history: list[Observation]) -> tuple[Params, Estimate]:
     params = view.propose([], len(history))
     estimate = view.estimate(len(history), params)
     assert estimate is not None
-    return params, estimate
+    return params, Estimate(**estimate)
 
 
-def searched(one: Study, value: Loss, count: int) -> list[tuple[Estimate | None, float]]:
-    view, changes, found = StudyView(one), list[Observation](), list[tuple[Estimate | None, float]]()
+def searched(one: Study, value: Loss, count: int) -> list[tuple[dict[str, Any] | None, float]]:
+    view, changes, found = StudyView(one), list[Observation](), list[tuple[dict[str, Any] | None, float]]()
     for number in range(count):
         params = view.propose(changes, number)
         found.append((view.estimate(number, params), value(params)))
@@ -134,20 +137,20 @@ def test_tpe_tells_good_configurations_from_others(space: dict[str, Any]) -> Non
 
 def test_each_model_of_auto_tells_what_it_expects_and_draws_without_a_model_do_not() -> None:
     estimates = [estimate for estimate, _ in searched(study("auto"), bowl, 24)]
-    models = [None if estimate is None else estimate.model for estimate in estimates]
+    models = [None if estimate is None else estimate["model"] for estimate in estimates]
     assert models == [None] * 6 + ["gp"] * 14 + ["tpe", "gp", "gp", "tpe"]
 
 
 @pytest.mark.parametrize("sampler", ["random", "qmc", "cmaes", "nsga2"])
 def test_samplers_whose_model_expects_no_value_tell_nothing(sampler: str) -> None:
-    assert {estimate for estimate, _ in searched(study(sampler), bowl, 14)} == {None}
+    assert all(estimate is None for estimate, _ in searched(study(sampler), bowl, 14))
 
 
 def test_an_estimate_is_of_the_proposal_alone() -> None:
     one, history = study("gp"), completed(drawn(SPACE, 12), bowl)
     view = StudyView(one, history)
     params = view.propose([], 12)
-    assert view.estimate(12, params) == expected(one, history)[1]
+    assert view.estimate(12, params) == expected(one, history)[1].to_json()
     assert view.estimate(13, params) is None
     assert view.estimate(12, {**params, "x": 0.123}) is None
 
@@ -164,6 +167,87 @@ def test_a_repetition_that_is_replaced_has_no_estimate() -> None:
 def test_an_estimate_as_json_has_what_its_model_tells() -> None:
     assert Estimate("tpe", good_probability=0.123456789, good_share=0.1).to_json() == {
         "model": "tpe",
-        "good_probability": 0.123457,
+        "good_probability": 0.1235,
         "good_share": 0.1,
+    }
+
+
+@pytest.mark.parametrize("space", [SPACE, CONDITIONAL])
+def test_values_with_a_large_offset_keep_their_interval(space: dict[str, Any]) -> None:
+    history = completed(drawn(space, 24), lambda params: 1e9 + 1e-3 * bowl(params))
+    _, estimate = expected(study("gp", space), history)
+    assert estimate.value is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.low < estimate.value < estimate.high
+
+
+@pytest.mark.parametrize("space", [SPACE, CONDITIONAL])
+def test_values_near_the_largest_float_have_no_estimate_or_the_right_one(space: dict[str, Any]) -> None:
+    history = completed(drawn(space, 24), lambda params: 1.5e308 * (1.5 - bowl(params)))
+    view = StudyView(study("gp", space), history)
+    estimate = view.estimate(24, view.propose([], 24))
+    assert estimate is None or abs(estimate["value"]) > 1e307
+
+
+def test_without_a_feasible_trial_nothing_is_improved() -> None:
+    history = [
+        Observation(number, params, "completed", (bowl(params),), constraints=(1 + x_of(params),))
+        for number, params in enumerate(drawn(SPACE, 14))
+    ]
+    _, estimate = expected(study("gp", constrained=True), history)
+    assert estimate.value is not None
+    assert estimate.improvement_probability is None
+
+
+def test_tpe_leaves_out_parameters_that_a_trial_does_not_have() -> None:
+    """Each branch has two, of which only those of the best branch tell good trials from others."""
+    space: dict[str, Any] = {"kind": {"type": "categorical", "choices": ["a", "b"]}}
+    space |= {f"{kind}{n}": SPACE["x"] | {"when": {"kind": kind}} for kind in "ab" for n in (1, 2)}
+
+    def value(params: Params) -> float:
+        return sum(float(str(one)) for name, one in params.items() if name != "kind")
+
+    one = Study(study("tpe", space).problem, SamplerSpec(sampler="tpe", options={"group": True}), 7)
+    view = StudyView(one, completed(drawn(space, 60), value))
+    params = view.propose([], 60)
+    sampler = view._proposer._newest_draw.expected.func.__self__  # type: ignore[attr-defined]
+    ratios = {names: ratio for names, ratio in sampler._log_ratios.items() if names <= params.keys()}
+    assert len(ratios) == 2 < len(sampler._log_ratios)
+    assert view.estimate(60, params) == Estimate.of_densities(sum(ratios.values()), 6 / 60).to_json()
+
+
+class Plugin(Proposer):
+    """A proposer whose estimate is what the test says."""
+
+    def __init__(self, told: Any) -> None:
+        self._told = told
+
+    def learn(self, observation: Observation) -> None:
+        raise NotImplementedError
+
+    def propose(self, number: int) -> Params:
+        raise NotImplementedError
+
+    def estimate(self, number: int, params: Params) -> Any:  # noqa: ARG002
+        if isinstance(self._told, BaseException):
+            raise self._told
+        return self._told
+
+
+NO_ESTIMATES = ZeroDivisionError("no trials"), SystemExit(1), "good", Estimate("own", value=math.nan)
+
+
+@pytest.mark.parametrize("told", NO_ESTIMATES, ids=["error", "exit", "text", "nan"])
+def test_what_is_no_estimate_costs_nothing_but_a_line_in_the_log(told: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert estimate_as_json(Plugin(told), 3, {}) is None
+    assert "the estimate of trial 3 is left out" in caplog.text
+
+
+def test_numbers_of_numpy_become_json() -> None:
+    estimate = Estimate("own", value=np.float32(0.5), improvement_probability=np.float64(0.25))  # type: ignore[arg-type]
+    assert json.loads(json.dumps(estimate_as_json(Plugin(estimate), 3, {}))) == {
+        "model": "own",
+        "value": 0.5,
+        "improvement_probability": 0.25,
     }
