@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mlflow.entities import LifecycleStage, Run, ViewType
+from mlflow.exceptions import MlflowException
 
 from service.mirror.found_runs import (
     fitting,
@@ -22,7 +23,7 @@ from service.mirror.mlflow_errors import MlflowRefused
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
 from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.projection import RunKey
-from service.mirror.repeated_calls import ForeignAnswer, find_or_create, repeated
+from service.mirror.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
 from service.mirror.requested_pause import RequestedPause
 from service.mirror.run_update import milliseconds
 from service.mirror.tracking_calls import ADVICE, TrackingCalls
@@ -35,8 +36,8 @@ class EnsuredRun(NamedTuple):
     """`is_new`: this call created it. `missing_params`: those to be written. MLflow refuses to change the others.
 
     `changed_tags`: those that a run which was found is to get, as below a new parent run. `unknown_run_ids`: other
-    runs of the trial, which contradict it and are to be ended. `is_unanswered`: a creation has failed before, which
-    MLflow may still execute.
+    runs of the trial, which contradict it and are to be ended. `is_unanswered`: MLflow may execute a further creation
+    later, because one has failed, or because earlier runs were found only after this call had created one.
     """
 
     run_id: str
@@ -69,7 +70,10 @@ class RunLookup(TrackingCalls):
     def __init__(self, uri: str, pause: RequestedPause | None = None) -> None:
         super().__init__(uri, pause)
         self._not_found: _CreatedRun | None = None
-        """A run that MLflow has created and that a search has not found. None is created before one finds it."""
+        """A run that MLflow has created and that a search has not found.
+
+        No other is created until a search finds it, or MLflow does not have it any more.
+        """
 
     def ensure_experiment(self, experiment: ExperimentRow) -> str:
         """Return the id of MLflow's experiment, creating it if needed.
@@ -185,13 +189,21 @@ class RunLookup(TrackingCalls):
         return EnsuredRun(self._id(made.info.run_id), True, new.params)
 
     def _check_search(self) -> None:
-        """Raise ForeignAnswer if a search does not find the run that the one before has not found."""
-        if self._not_found is None:
-            return
-        experiment_id, run_id = self._not_found
-        if not self._client.search_runs([experiment_id], f"attributes.run_id = '{run_id}'", ViewType.ALL):
-            raise _not_found(run_id)
+        """Raise ForeignAnswer while searches do not find the run that MLflow created last."""
+        if self._not_found is not None and self._is_overlooked(self._not_found):
+            raise _not_found(self._not_found.run_id)
         self._not_found = None
+
+    def _is_overlooked(self, created: _CreatedRun) -> bool:
+        """Whether a search does not find a run that MLflow still has. MLflow itself answers if it refuses a call."""
+        wanted = f"attributes.run_id = '{created.run_id}'"
+        try:
+            found = self._client.search_runs([created.mlflow_experiment_id], wanted, ViewType.ALL)
+            return not found and self._client.get_run(created.run_id) is not None
+        except MlflowException as error:
+            if not is_refusal(error):
+                raise
+            return False
 
     def _kept(self, mlflow_experiment_id: str, new: NewRun, created: EnsuredRun, unknown: list[str]) -> EnsuredRun:
         """Return the created run, or an earlier one that is used, which the search before has not found."""

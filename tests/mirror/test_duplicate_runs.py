@@ -1,5 +1,6 @@
 """One run stays for each trial, whatever answers a search, and whenever the service is killed."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from mlflow.entities import ViewType
 from service.background.mirroring import Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.store.sql.database import Database
-from tests.mirror.bad_connection import BadConnection, Call, answer
+from tests.mirror.bad_connection import BadConnection, Call, answer, timeout
 from tests.mirror.mirrored_runs import everything, forget
 
 pytestmark = pytest.mark.slow
@@ -79,6 +80,43 @@ def test_while_another_program_answers_searches_one_run_is_created(
     mirror.catch_up()
 
     assert all_runs(mirror, history) == [history.name, "trial 00"]
+
+
+def lost_run(call: Call) -> requests.Response | None:
+    """As MLflow answers whose database then fails over to one without the run."""
+    body = json.dumps({"run": {"info": {"run_id": "ab" * 16}}})
+    return answer(200, "OK", body) if call.path == "runs/create" else None
+
+
+def refused_search(call: Call) -> requests.Response | None:
+    """Refused is what looks for the run by its id."""
+    body = json.dumps({"error_code": "PERMISSION_DENIED", "message": "no"})
+    return answer(403, "Forbidden", body) if "attributes.run_id" in str(call.body) else None
+
+
+@pytest.mark.parametrize("afterwards", [lambda _: None, refused_search], ids=["not found", "refused"])
+def test_a_run_that_mlflow_has_lost_is_created_again(
+    mirror: Any,
+    begin_experiment: Callable[..., Any],
+    connection: BadConnection,
+    afterwards: Callable[[Call], requests.Response | None],
+) -> None:
+    """The search after its creation takes too long."""
+    history = begin_experiment()
+    history.completed_trial(0, 0.5)
+    connection.foreign_answer = lost_run
+    connection.failure = lambda call: timeout() if call.path == "runs/search" and created(connection) else None
+    with pytest.raises(MlflowUnavailable, match="runs/search failed"):
+        mirror.loop.run_once()
+    connection.foreign_answer, connection.failure = afterwards, lambda _: None
+
+    mirror.catch_up()
+
+    assert all_runs(mirror, history) == [history.name, "trial 00"]
+
+
+def created(connection: BadConnection) -> bool:
+    return "runs/create" in connection.calls
 
 
 def test_a_run_that_a_user_has_deleted_stays_so_although_another_program_does_not_find_it(
