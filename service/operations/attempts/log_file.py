@@ -42,7 +42,8 @@ class _State:
 
     def write(self, file: BinaryIO) -> None:
         file.seek(0)
-        file.write(f"{self.covered:020} {self.size:020} {self.is_cut:d}\n".encode())  # always as long as before
+        file.write(f"{self.covered:020} {self.size:020} {self.is_cut:d}\n".encode())
+        file.truncate()  # after a power failure the file may be longer
 
 
 def append(log: Path, offset: int, data: bytes, room: Callable[[], int], limit: str) -> None:

@@ -105,10 +105,7 @@ class Log:
     ) -> None:
         self._directory = _directory(context, trial_id, attempt)
         self._rank = rank
-        self.starts: Mapping[int, int] = {
-            one: min(starts.get(one, 0), path.stat().st_size) if tail is None else _start_of_tail(path, tail)
-            for one, path in self._files()
-        }
+        self.starts: Mapping[int, int] = {one: _start_in(path, starts.get(one, 0), tail) for one, path in self._files()}
         self._offsets = {self._directory / f"rank-{one}.log": offset for one, offset in self.starts.items()}
         self._after_return: set[Path] = set()
 
@@ -159,6 +156,13 @@ def _whole_characters(part: bytes) -> bytes:
 
 def _with_rank(rank: int, text: str) -> str:
     return "".join(f"[rank {rank}] {line}\n" for line in text.splitlines())
+
+
+def _start_in(path: Path, start: int, tail: int | None) -> int:
+    try:
+        return min(start, path.stat().st_size) if tail is None else _start_of_tail(path, tail)
+    except FileNotFoundError:  # deleted meanwhile
+        return 0
 
 
 def _start_of_tail(path: Path, lines: int) -> int:

@@ -206,6 +206,26 @@ def test_a_log_survives_a_process_that_died_while_writing_it(tmp_path: Path) -> 
     assert log.read_bytes() == b"one\ntwo\nthree\n"
 
 
+def test_a_state_file_that_a_power_failure_has_made_longer_is_written_anew(tmp_path: Path) -> None:
+    log = tmp_path / "rank-0.log"
+    log_file.append(log, 0, b"one\n", lambda: QUOTA, "")
+    log.with_suffix(log_file.STATE_SUFFIX).write_bytes(bytes(200))
+    log_file.append(log, 10, b"two\n", lambda: QUOTA, "")
+    log_file.append(log, 14, b"three\n", lambda: QUOTA, "")
+    assert log.read_bytes().endswith(b"two\nthree\n")
+
+
+@pytest.mark.parametrize("params", [{}, {"tail": 1}], ids=["whole", "tail"])
+def test_a_log_that_is_deleted_while_it_is_read_is_left_out(
+    service: Api, settings: Settings, params: dict[str, int]
+) -> None:
+    """The folder has its name, but no such file is found."""
+    held = held_of(service)
+    send(held, "one\n")
+    (settings.logs_dir / held.trial / "1" / "rank-1.log").symlink_to("deleted")
+    assert logged(held, **params) == "[rank 0] one\n"
+
+
 def test_two_writers_of_a_log_take_turns(tmp_path: Path) -> None:
     log, is_writing, may_write = tmp_path / "rank-0.log", threading.Event(), threading.Event()
 
