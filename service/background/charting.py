@@ -10,7 +10,7 @@ from pathlib import Path
 
 from service.mirror.backoff import MIN_SECONDS, Backoff
 from service.mirror.charts.data_loader import chart_data, load_chart_rows
-from service.mirror.charts.process import RendererFailed, render_charts
+from service.mirror.charts.process import Rendered, RendererFailed, render_charts
 from service.mirror.connection import TrackingConnection
 from service.mirror.mlflow_errors import MlflowPaused, MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
 from service.mirror.requested_pause import RequestedPause
@@ -25,7 +25,7 @@ ARTIFACT_FOLDER = "pictures"
 FOLDER_PREFIX = "paceline-pictures-"
 """Of the folder that the charts are rendered into."""
 LONG_REST_SECONDS = 600.0
-"""Drawing costs seconds of CPU time, and what fails or is refused now will be in a minute, too."""
+"""Drawing costs seconds of CPU time, and what fails, is refused or takes too long now will do so in a minute, too."""
 SEE_LOG = "the service's log says more"
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,8 @@ class Charting:
     """Renders an experiment's charts after trials have ended, at most every `refresh` seconds, and when it ends.
 
     Charts that fail are tried again later, and logged once. Their error is shown with the experiment. After a crash the
-    charts are rendered again; they replace the artifacts with the same names.
+    charts are rendered again; they replace the artifacts with the same names. An experiment of whose charts only some
+    were finished in time rests for long, too.
     """
 
     name = "charting"
@@ -56,7 +57,7 @@ class Charting:
         self._database = database
         self._refresh = timedelta(seconds=refresh)
         self._stopping = stopping
-        self._backoff = Backoff(clock)
+        self._backoff, self._late = Backoff(clock), Backoff(clock)
         self._connection = TrackingConnection(tracking_uri, pause or RequestedPause(clock))
 
     def run_once(self) -> int:
@@ -74,7 +75,7 @@ class Charting:
                 return 0
             with self._database.read() as session:
                 due = charts.outdated_experiments(session, self._refresh)
-            due = [experiment_id for experiment_id in due if not self._backoff.is_resting(experiment_id)]
+            due = [one for one in due if not (self._backoff.is_resting(one) or self._late.is_resting(one))]
             done = any(self._try(experiment_id) for experiment_id in due)
         self.is_behind = done and len(due) > 1
         return int(done)
@@ -114,7 +115,10 @@ class Charting:
         tracking = self._connection.client
         tracking.check_run(mirror.parent_run_id)  # before rendering, which is expensive
         with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as directory:
-            if render_charts(chart_data(rows), Path(directory), self._stopping):
+            rendered = render_charts(chart_data(rows), Path(directory), self._stopping)
+            if rendered is Rendered.SOME:
+                self._late.failed(experiment_id, LONG_REST_SECONDS)
+            if rendered is not Rendered.NONE:
                 tracking.put_files(mirror.parent_run_id, Path(directory), ARTIFACT_FOLDER)
             elif self._stopping.is_set():
                 return

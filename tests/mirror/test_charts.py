@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from service.background.charting import Charting
 from service.mirror.charts import process
 from service.mirror.charts.data import ChartData, ChartTrial, thinned
-from service.mirror.charts.process import RendererFailed, render_charts
+from service.mirror.charts.process import Rendered, RendererFailed, render_charts
 from service.settings import Settings
 from service.store.advisory_locks import AdvisoryLock
 from service.store.sql.database import Database
@@ -47,7 +47,7 @@ def chart_data(count: int = 12, **changes: Any) -> ChartData:
 
 
 def test_each_objective_has_its_charts_and_there_is_a_pareto_front(tmp_path: Path) -> None:
-    assert render_charts(chart_data(), tmp_path, threading.Event())
+    assert render_charts(chart_data(), tmp_path, threading.Event()) is Rendered.ALL
     kinds = ["optimization_history", "parallel_coordinate", "slices", "importance"]
     expected = {f"{kind}_of_{place}.png" for kind in kinds for place in ("1_loss", "2_a_b")}
     assert {path.name for path in tmp_path.iterdir()} == expected | {"pareto_front.png", "learning_curves.png"}
@@ -130,7 +130,7 @@ def test_a_renderer_that_fails_says_why(tmp_path: Path) -> None:
 def test_a_service_that_stops_does_not_wait_for_charts(tmp_path: Path) -> None:
     stopping = threading.Event()
     stopping.set()
-    assert not render_charts(chart_data(), tmp_path, stopping)
+    assert render_charts(chart_data(), tmp_path, stopping) is Rendered.NONE
 
 
 def renderer_that(does: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_service_that_stops_does_not_wait_for_a_renderer_that_reads_nothing(
     renderer_that("import time; time.sleep(3600)", monkeypatch)
     stopping = threading.Event()
     stopping.set()
-    assert not render_charts(chart_data(2000), tmp_path, stopping)
+    assert render_charts(chart_data(2000), tmp_path, stopping) is Rendered.NONE
 
 
 def test_the_charts_that_are_finished_when_time_is_up_are_kept(
@@ -155,7 +155,7 @@ def test_the_charts_that_are_finished_when_time_is_up_are_kept(
     renderer_that("[directory.joinpath(f'slices{end}').touch() for end in ('.png', '.unfinished')]", monkeypatch)
     clock = SimpleNamespace(monotonic=lambda: 1e6 * begun.exists())
     monkeypatch.setattr(process, "time", clock)
-    assert render_charts(chart_data(), tmp_path, threading.Event())
+    assert render_charts(chart_data(), tmp_path, threading.Event()) is Rendered.SOME
     assert [path.name for path in tmp_path.iterdir()] == ["slices.png"]
     assert "and had finished only slices.png" in caplog.text
 

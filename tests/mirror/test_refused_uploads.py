@@ -13,6 +13,7 @@ import requests
 
 from service.background.charting import Charting
 from service.mirror import tracking_client
+from service.mirror.charts.process import Rendered
 from service.mirror.mlflow_errors import MlflowRefusedFiles
 from service.mirror.new_runs import EXPERIMENT_TAG
 from service.settings import Settings
@@ -34,16 +35,16 @@ class Pictures:
     """The loop that uploads two pictures of an experiment, and its clock, which the test moves."""
 
     def __init__(self, database: Database, address: str, history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.drawn, self.passed = 0, [0.0]
+        self.drawn, self.passed, self.rendered = 0, [0.0], Rendered.ALL
         self._database, self._history = database, history
         self.loop = Charting(database, address, refresh=0, stopping=threading.Event(), clock=lambda: sum(self.passed))
         monkeypatch.setattr("service.background.charting.render_charts", self._draw)
 
-    def _draw(self, _data: Any, directory: Path, _stopping: threading.Event) -> bool:
+    def _draw(self, _data: Any, directory: Path, _stopping: threading.Event) -> Rendered:
         self.drawn += 1
         for name, size in (("large.png", 2000), ("small.png", 10)):
             (directory / name).write_bytes(b"x" * size)
-        return True
+        return self.rendered
 
     @property
     def error(self) -> str | None:
@@ -62,11 +63,11 @@ def history(
     return history
 
 
-def end_a_trial(history: Any, database: Database) -> None:
-    trial = history.completed_trial(0, 0.5)
+def end_a_trial(history: Any, database: Database, number: int = 0) -> None:
+    trial = history.completed_trial(number, 0.5)
     with database.write() as session:
         row = session.get_one(TrialRow, trial)
-        row.value, row.changed_at_event = 0.5, 4
+        row.value, row.changed_at_event = 0.5, 4 * (number + 1)
 
 
 @pytest.fixture
@@ -101,6 +102,19 @@ def test_refused_pictures_are_tried_again_after_ten_minutes(pictures: Pictures, 
 
     assert pictures.loop.run_once() == 1
 
+    assert (pictures.drawn, pictures.error) == (2, None)
+
+
+def test_pictures_that_were_not_all_finished_in_time_are_drawn_again_after_ten_minutes(
+    history: Any, pictures: Pictures, database: Database
+) -> None:
+    pictures.rendered = Rendered.SOME
+    assert pictures.loop.run_once() == 1
+    end_a_trial(history, database, 1)
+    pictures.passed.append(599)
+    assert pictures.loop.run_once() == 0
+    pictures.passed.append(1)
+    assert pictures.loop.run_once() == 1
     assert (pictures.drawn, pictures.error) == (2, None)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from enum import Enum, auto
 from pathlib import Path
 from typing import IO
 
@@ -23,10 +24,19 @@ class RendererFailed(RuntimeError):
     """It will probably fail again, and its work costs seconds of CPU time."""
 
 
-def render_charts(data: ChartData, directory: Path, stopping: threading.Event) -> bool:
-    """Write the charts into the directory; return whether there are any. Returns False early when `stopping` is set.
+class Rendered(Enum):
+    """Which charts are written."""
 
-    After TIMEOUT_SECONDS the charts that are finished by then are all: a further attempt would take as long.
+    NONE = auto()
+    """there are none to draw, or the service stops"""
+    ALL = auto()
+    SOME = auto()
+    """those that were finished after TIMEOUT_SECONDS: a further attempt would take as long"""
+
+
+def render_charts(data: ChartData, directory: Path, stopping: threading.Event) -> Rendered:
+    """Write the charts into the directory. Returns NONE early when `stopping` is set.
+
     Raises RendererFailed when the renderer fails, or finishes no chart in that time.
     """
     with (
@@ -38,7 +48,7 @@ def render_charts(data: ChartData, directory: Path, stopping: threading.Event) -
         given.seek(0)
         returncode = _run(given, directory, skipped, errors, stopping)
         if stopping.is_set():
-            return False
+            return Rendered.NONE
         if returncode:
             raise RendererFailed(f"the chart renderer ended with code {returncode}: {_end_of(errors)}")
         if text := _end_of(skipped):
@@ -72,18 +82,18 @@ def _wait(process: "subprocess.Popen[bytes]", stopping: threading.Event) -> int 
     return process.returncode
 
 
-def _finished_only(directory: Path, *, is_late: bool) -> bool:
-    """Remove the chart that was not finished; return whether there are others."""
+def _finished_only(directory: Path, *, is_late: bool) -> Rendered:
+    """Remove the chart that was not finished."""
     for path in directory.glob(f"*{UNFINISHED_SUFFIX}"):
         path.unlink()
     charts = sorted(path.name for path in directory.iterdir())
     if not is_late:
-        return bool(charts)
+        return Rendered.ALL if charts else Rendered.NONE
     late = f"the chart renderer took more than {TIMEOUT_SECONDS} s"
     if not charts:
         raise RendererFailed(late)
     log.warning("%s, and had finished only %s", late, ", ".join(charts))
-    return True
+    return Rendered.SOME
 
 
 def _end_of(output: IO[bytes]) -> str:
