@@ -102,6 +102,7 @@ class Mirroring:
             has_mirrored = self._lock.held
         with suppress(MlflowUnavailable):  # everything is mirrored, and the next pass looks again
             self._delete_late_runs()
+        with suppress(MlflowUnavailable):
             self._delete_duplicates()
         if has_mirrored and self._failures:
             raise MirrorFailed(_described(self._failures))

@@ -27,7 +27,7 @@ AFTER_END_SECONDS = 300.0
 AGAIN_SECONDS = 30.0
 """After MLflow has not answered."""
 RECENT = timedelta(hours=1)
-"""An experiment that was mirrored before cannot have runs whose creation is still executed."""
+"""MLflow is taken to execute no creation later than this: an experiment last mirrored before has no duplicates."""
 
 
 class _Look(NamedTuple):
@@ -61,7 +61,7 @@ class DuplicateRuns:
         self._looks += [_Look(now + after, one) for after in AFTER_START_SECONDS for one in found]
 
     def experiment_ended(self, experiment_id: str) -> None:
-        """MLflow has all of its events. Another service may have been killed since it began."""
+        """Another service may have been killed while it mirrored the experiment, all of which MLflow now has."""
         self._looks.append(_Look(self._clock() + AFTER_END_SECONDS, experiment_id))
 
     def delete_next(self, connection: TrackingConnection) -> None:
@@ -96,13 +96,13 @@ class DuplicateRuns:
 def _stored_instead(
     session: Session, experiment: ExperimentRow, parent_run_id: str, unfinished: Mapping[str, RunKey]
 ) -> Iterator[_StoredRun]:
-    """Yield the stored runs of which MLflow has another one that has not ended."""
+    """Yield each stored run whose trial has a second, unfinished run in MLflow."""
     trial_ids = {key.trial_id for key in unfinished.values()}
     stored, trials = mirrors.runs_of(session, trial_ids), mirrors.trials_named(session, trial_ids)
     generations = generations_of_all(session, trial_ids)
     for run_id, key in unfinished.items():
-        kept = stored.get(key)
-        if kept is not None and kept != run_id:
+        kept, trial = stored.get(key), trials.get(key.trial_id)  # None: the experiment may be deleted meanwhile
+        if kept is not None and trial is not None and kept != run_id:
             of_trial = generations.get(key.trial_id, ())
             generation = next((one for one in of_trial if one.number == key.generation), None)
-            yield _StoredRun(trial_run(experiment, trials[key.trial_id], parent_run_id, generation), kept)
+            yield _StoredRun(trial_run(experiment, trial, parent_run_id, generation), kept)
