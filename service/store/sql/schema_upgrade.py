@@ -220,14 +220,14 @@ def _is_foreign(connection: Connection, present: str | None) -> bool:
 
     SQLite's file without a revision must be empty; a schema of PostgreSQL may have tables of other names.
 
-    Litestream, which copies SQLite's file, has tables whose names begin with `_`. If there is a table for the revision
-    now, another service has created the schema since the revision was read.
+    Litestream, which copies SQLite's file, has tables whose names begin with `_`. If the version table exists by now,
+    another service has created the schema since `present` was read.
     """
     if present in _revisions():
         return not inspect(connection).has_table(_OWN_TABLE)
-    tables = set(inspect(connection).get_table_names())
     if present is not None:
-        return _COMPATIBILITY_TABLE not in tables
+        return not inspect(connection).has_table(_COMPATIBILITY_TABLE)
+    tables = set(inspect(connection).get_table_names())
     is_sqlite = connection.dialect.name == "sqlite"
     suspects = {name for name in tables if is_sqlite and not name.startswith("_")} | tables & _FIRST_TABLES
     return VERSION_TABLE not in tables and bool(suspects)
@@ -261,13 +261,14 @@ def revision_of(connection: Connection) -> str | None:
     return revision
 
 
-@cache
 def newest_revision() -> str:
-    """The files of the revisions are numbered. Cached, because `/readyz` is called frequently."""
+    """The files of the revisions are numbered."""
     return _revisions()[-1]
 
 
-def _revisions() -> list[str]:
+@cache
+def _revisions() -> Sequence[str]:
+    """Cached, because `/readyz` is called frequently."""
     return sorted(file.name.partition("_")[0] for file in _SCRIPTS.glob("versions/[0-9]*_*.py"))
 
 
