@@ -66,7 +66,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _start(text: str, size: int) -> str:
-    """What of the text has room in `size` bytes of JSON, which has twelve for some characters."""
+    """Return the longest beginning whose JSON takes at most `size` bytes; a character may take twelve."""
     start = text[:size]
     if _size(start) <= size:
         return start

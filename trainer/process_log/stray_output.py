@@ -10,7 +10,11 @@ MAX_BEGUN = 300
 
 
 class StrayOutput(io.TextIOBase):
-    """Stands in for a standard stream, and logs each line that is written to it, a long one in parts."""
+    """Stands in for a standard stream, and logs each line that is written to it.
+
+    A long line that is written in several pieces is logged in parts. One that is written at once is logged whole, and
+    JsonLines cuts it.
+    """
 
     def __init__(self, stream: TextIO, name: str, level: int) -> None:
         self._stream = stream

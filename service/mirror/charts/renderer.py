@@ -37,7 +37,7 @@ MIN_TRIALS_TO_COMPARE = 2
 MAX_OBJECTIVES = 3
 """Only the first ones get charts of their own: there are four for each."""
 MAX_PARAMS = 30
-"""Optuna draws a plot for each in one picture, which for a hundred takes minutes and can be read by no one."""
+"""Optuna draws a plot for each in one picture, which for a hundred takes minutes and is unreadable."""
 COSTLY = ("parallel_coordinate", "slices")
 MAX_IN_LEGEND = 12
 DOTS_PER_INCH = 110
