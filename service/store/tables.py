@@ -245,10 +245,8 @@ class AttemptRow(Base):
     """of its trace, where there is tracing"""
     last_report_at: Mapped[datetime | None]
     is_ending: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """Whether the holder has told that no worker trains any more, and finds out how the attempt has ended.
-
-    It stays true while the holder then delivers the reports that it still holds.
-    """
+    """Whether the holder has told that no worker trains any more, and finds out how the attempt has ended. It stays
+    true while the holder delivers the last reports, such as those that wait for a validation."""
     ended_at: Mapped[datetime | None]
     __table_args__ = (
         UniqueConstraint("trial_id", "number"),

@@ -20,7 +20,7 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.scheduling.next_trial import assign
-from service.operations.attempts.time_limits import enforce_time_limits
+from service.operations.attempts.time_limits import ENDING_SECONDS, enforce_time_limits
 from service.operations.experiments.creation import store_experiment
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.context import Context
@@ -320,6 +320,21 @@ def test_a_holder_that_finds_out_how_its_attempt_has_ended_owes_no_report(contex
     enforce_time_limits(context)
     expire_leases(context)
     assert trial_of(context, held).status == "queued"
+
+
+def test_a_holder_that_tells_no_end_although_its_attempt_is_ending_is_silent(context: Context) -> None:
+    """Such as one that waits for a validation which hangs, since the delivery of the reports before it waits, too."""
+    held = an_assignment(context, failures={"report_timeout_seconds": 60})
+    take_heartbeat(context, held.trial, held.lease.token, Heartbeat(is_ending=True))
+    let_pass(context, ENDING_SECONDS)
+    take_heartbeat(context, held.trial, held.lease.token, Heartbeat())
+    enforce_time_limits(context)
+    assert trial_of(context, held).status == "running"
+    let_pass(context, 61)
+    take_heartbeat(context, held.trial, held.lease.token, Heartbeat())
+    enforce_time_limits(context)
+    trial = trial_of(context, held)
+    assert (trial.status, trial.failure_kind) == ("failed", "silent")
 
 
 def test_a_stopped_experiments_lost_trial_is_not_queued_again(context: Context) -> None:

@@ -82,8 +82,8 @@ class Heartbeat(Message):
     system_metrics: SystemSamples = Field(default_factory=list)
     """samples that the service has not confirmed yet, in the order of their sequence"""
     is_ending: Bool = False
-    """no worker trains any more, and the holder finds out how the attempt has ended: from then on
-    `report_timeout_seconds` does not count"""
+    """no worker trains any more, and the holder finds out how the attempt has ended: until its end, also while reports
+    are still delivered, `report_timeout_seconds` counts as ten minutes longer"""
     has_alternatives: Bool = False
     """the holder knows further addresses of the service"""
 

@@ -33,6 +33,10 @@ from service.store.tables import AttemptRow, ExperimentRow, TrialRow
 from service.store.trials.trials import asked_to_leave
 from trainer.wire import Failure, FailureKind
 
+ENDING_SECONDS = 600.0
+"""How much longer an ending attempt may be without a report. Its holder waits for Ray's verdict on silent nodes, which
+takes over a minute, and then delivers its last reports. Longer than usual leases: one that is silent then is lost."""
+
 
 @dataclass(frozen=True)
 class _Snapshot:
@@ -98,7 +102,7 @@ def _overdue(
     heard_at = filter(None, (attempt.started_at, attempt.last_report_at, reachable_since))
     silent = min(map(seconds_since, heard_at))  # not since the latest time: the clock may have been set back
     timeout = spec.failures.report_timeout_seconds
-    if timeout is not None and silent >= timeout and not attempt.is_ending:
+    if timeout is not None and silent >= timeout + (ENDING_SECONDS if attempt.is_ending else 0):
         message = f"no report for {silent:.0f} s (failures.report_timeout_seconds is {timeout:g})"
         return Failure(kind=FailureKind.SILENT, message=message)
     began_at = function_began_at(attempt)
