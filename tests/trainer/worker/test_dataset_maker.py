@@ -1,5 +1,6 @@
 """How the processes that make datasets fail, and in whose log."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,26 @@ def test_an_error_of_the_connection_to_ray_is_not_the_users(error: Exception, ki
     with pytest.raises(DatasetNotMade, match="the datasets could not be made: ") as raised:
         DatasetMaker(keeps_failure=True).datasets(make)
     assert raised.value.failure.kind == kind
+
+
+def test_the_store_stays_for_each_of_two_slots_that_join_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second joins while the first one's call of its slot is made."""
+
+    def job(slot: str, meanwhile: Callable[[], object]) -> Any:
+        until_closed = SimpleNamespace(remote=lambda: (meanwhile(), f"{slot} is closed")[1])
+        return SimpleNamespace(run_by=slot, slot=SimpleNamespace(until_closed=until_closed))
+
+    for method, name in (
+        (DatasetStore.__init__, "detach_children_from_ray"),
+        (DatasetStore.__init__, "plan_here"),
+        (DatasetStore.join, "this_process"),
+    ):
+        set_constant(monkeypatch, method, name, lambda *_, **__: UserProcess("", [], None))
+    monkeypatch.setattr(DatasetStore, "_end_with_slots", lambda _: None)
+    store = DatasetStore(DataPlan({"preprocess_on": {"resources": {}}}, 0))
+    second = job("second", lambda: None)
+    store.join(job("first", lambda: store.join(second, {})), {})
+    assert set(store._slots.values()) == {"first is closed", "second is closed"}
 
 
 def test_the_store_prints_to_the_run_that_asked_and_not_to_the_last_that_joined(

@@ -130,6 +130,7 @@ class DatasetStore:
         self._plan = plan
         self._maker = DatasetMaker(keeps_failure=False)
         self._slots: dict[str, Any] = {}
+        self._slots_lock = threading.Lock()
         threading.Thread(target=self._end_with_slots, name="paceline-store", daemon=True).start()
 
     @at_least_once
@@ -137,7 +138,9 @@ class DatasetStore:
         """Stay as long as the job's slot lives, which also keeps the job's package. Returns a `UserProcess`."""
         os.environ.update(secrets)
         if job.run_by not in self._slots:
-            self._slots = {**self._slots, job.run_by: job.slot.until_closed.remote()}
+            until_closed = job.slot.until_closed.remote()
+            with self._slots_lock:
+                self._slots = {**self._slots, job.run_by: until_closed}
         return asdict(this_process(records_exit=False))
 
     @at_least_once
@@ -154,7 +157,8 @@ class DatasetStore:
         while time.monotonic() < left_at + STORE_JOIN_SECONDS:
             if slots := self._slots:
                 ended = ray.wait(list(slots.values()), num_returns=1, timeout=CHECK_SECONDS)[0]
-                self._slots = {name: slot for name, slot in self._slots.items() if slot not in ended}
+                with self._slots_lock:
+                    self._slots = {name: slot for name, slot in self._slots.items() if slot not in ended}
                 left_at = time.monotonic()
             else:
                 time.sleep(CHECK_SECONDS)
