@@ -9,10 +9,10 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def at_least_once(method: Method) -> Method:
-    """Ray calls it again when the connection broke during the call, so a repetition must change nothing.
+    """Ray repeats the call, perhaps much later, when its connection broke, so a repetition must change nothing.
 
-    It may come at any later time. Other calls are made once, and fail then: in the training function, that would lose
-    the attempt, and without a caller that waits the message.
+    Ray makes other calls once. If one fails in the training function, the attempt is lost; if no caller waits for it,
+    the message is lost.
     """
     repeated: Method = ray.method(max_task_retries=-1)(method)
     return repeated

@@ -176,7 +176,7 @@ class Slot(WorkerMessageHandlers):
 
     @at_least_once
     async def until_closed(self) -> None:
-        """Never returns: what depends on this slot waits for the call to fail, as it does with the slot's process."""
+        """It never returns. Callers notice the end of the slot's process by the failure of this call."""
         await asyncio.Event().wait()
 
     # Called by the workers, as what WorkerMessageHandlers has.

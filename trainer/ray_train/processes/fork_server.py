@@ -57,16 +57,17 @@ RUN_SETTINGS = (
     "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC",
 )
 # fmt: on
-"""Prefixes of exceptions among them, which no import reads: a worker with other values is forked all the same."""
-
+"""Prefixes of exceptions among them, which imports do not read, except READ_AT_IMPORT: a worker with other values is
+forked all the same."""
 
 CREDENTIALS = ("_KEY", "_PASSWORD", "_SECRET", "_TOKEN")
-"""Ends of names that no import reads either, such as `NVIDIA_API_KEY`: one experiment's, and not for others to see."""
+"""Ends of names that imports do not read either, such as `NVIDIA_API_KEY`: one experiment's, and not for others
+to see."""
 
 READ_AT_IMPORT = frozenset(
     {"RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS", "RAY_TRAIN_V2_ENABLED", "TORCH_COMPILE_STICKY_PGO_KEY"}
 )
-"""Of these exceptions, what an import reads nevertheless."""
+"""Names that RUN_SETTINGS or CREDENTIALS would except, but that imports do read."""
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """Keeps libraries from starting threads at their import: a process with several cannot be forked safely."""
