@@ -1,7 +1,7 @@
 """attempts that are ending
 
-A slot may wait longer for Ray's verdict on a silent node than a trial may be without a report: it tells that no report
-is to come. A service before this version refuses such heartbeats, and may end the attempt as before, or as lost.
+A slot may wait longer for Ray's verdict on a silent node than a trial may be without a report: it tells so. A service
+before this version refuses `is_ending`. It gets the heartbeat again without it, and may end the attempt as silent.
 """
 
 import sqlalchemy as sa

@@ -61,7 +61,8 @@ class FakeService:
         self._is_away = False
         self.keeps_no_logs = False
         self.expects_gaps = False
-        self.refuses_samples: set[str] = set()
+        self.unknown_fields: dict[str, str] = {}
+        """one for each verb, as in a service of an earlier version"""
         self.log_calls = 0
         self.takes_logs = threading.Event()
         self.takes_logs.set()
@@ -86,7 +87,8 @@ class FakeService:
         self.finishes: dict[str, Finish] = {}
         self.heartbeats: dict[str, int] = defaultdict(int)
         self.phases: dict[str, list[PhaseSeconds | None]] = defaultdict(list)
-        self.ending: set[str] = set()
+        self.endings: dict[str, list[bool]] = defaultdict(list)
+        """what each heartbeat says"""
         self.samples: dict[str, list[SystemSample]] = defaultdict(list)
         self.times: dict[str, dict[str, float]] = defaultdict(dict)
         self._assigned: dict[str, Assignment] = {}
@@ -279,7 +281,7 @@ class FakeService:
         with self._changed:
             self.heartbeats[trial] += 1
             self.phases[trial].append(message.phases)
-            self.ending |= {trial} if message.is_ending else set()
+            self.endings[trial].append(message.is_ending)
             self.samples[trial] += message.system_metrics
             self._changed.notify_all()
             self._changed.wait_for(lambda: trial in self.orders or self.refusal(trial, "heartbeat"), seconds)
@@ -322,7 +324,7 @@ class FakeService:
         if trial in self.lost or (trial in self.finishes and verb != "finish"):
             lost = f"{PROBLEM_TYPES}lease-lost"
             return {"status": 409, "type": lost, "title": "Lease lost", "detail": "it is another's now"}
-        if verb in self.refuses_samples and b'"system_metrics"' in body:
+        if (unknown := self.unknown_fields.get(verb)) and f'"{unknown}"'.encode() in body:
             return {"status": 422, "type": f"{PROBLEM_TYPES}invalid", "title": "Mistakes", "detail": "unknown field"}
         if verb == "reports" and trial in self.refused:
             return {

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainer.client.attempt_messages import Progress
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
-from trainer.client.http import ServiceClient, backoff_delays, post_with_samples, with_alternatives
+from trainer.client.http import ServiceClient, backoff_delays, post_with_optional, with_alternatives
 from trainer.client.listener import ServiceListener
 from trainer.decisions import CONTINUE
 from trainer.process_log.context import log_context
@@ -80,7 +80,7 @@ class HeartbeatThread(threading.Thread):
         try:
             # A call that gets no answer must end in time for two more within the lease.
             post = partial(self._client.post, self._path, read_seconds=2 * self._interval)
-            answer = post_with_samples(post, self._body(progress))
+            answer = post_with_optional(post, self._body(progress))
         except LeaseLost:
             if not self._closed.is_set():
                 self.close()

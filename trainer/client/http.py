@@ -64,6 +64,9 @@ Read = Callable[[requests.Response], Answer]
 SYSTEM_METRICS = "system_metrics"
 """The field of heartbeats and ends that has the samples of the nodes."""
 
+OPTIONAL_FIELDS = (SYSTEM_METRICS, "is_ending")
+"""The fields of heartbeats and ends that are left out where a service of an earlier version refuses them."""
+
 
 @dataclass(frozen=True)
 class Package:
@@ -226,17 +229,18 @@ class RepetitionLog:
         logger.log(logging.WARNING if is_due else logging.DEBUG, "%s: %s; trying again", what, error)
 
 
-def post_with_samples(post: Callable[[dict[str, Any]], Answer], body: dict[str, Any]) -> Answer:
-    """Return `post(body)`. A service of an earlier version refuses samples, and then gets the call without them."""
+def post_with_optional(post: Callable[[dict[str, Any]], Answer], body: dict[str, Any]) -> Answer:
+    """Return `post(body)`. If that is refused, the service gets the call without OPTIONAL_FIELDS."""
     try:
         return post(body)
     except LeaseLost:
         raise
     except CallRefused as refused:
-        if SYSTEM_METRICS not in body:
+        left_out = [name for name in OPTIONAL_FIELDS if name in body]
+        if not left_out:
             raise
-        logger.warning("the service refuses a call with samples of the nodes: %s", refused)
-        return post({name: value for name, value in body.items() if name != SYSTEM_METRICS})
+        logger.warning("the service refuses a call, which is made without %s: %s", " and ".join(left_out), refused)
+        return post({name: value for name, value in body.items() if name not in left_out})
 
 
 def download_package(client: ServiceClient, package_id: str, is_cancelled: Callable[[], bool]) -> Package:

@@ -20,7 +20,7 @@ from trainer.client import http
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.filter_search import FilterSearch
 from trainer.client.finish import post_finish
-from trainer.client.http import ServiceClient, download_package, post_with_samples
+from trainer.client.http import ServiceClient, download_package, post_with_optional
 from trainer.client.listener import ReportAnswered
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import Outbox, ReportOutbox, SavedCheckpoint
@@ -238,7 +238,7 @@ def test_an_end_that_is_too_large_for_a_proxy_comes_without_tracebacks(
     proxy.max_bytes = 100_000
     error = to_json(Failure(USER_ERROR, "KeyError: 1", 150_000 * "x", {0: 150_000 * "x"}), began=True)
     finish = partial(post_finish, client(proxy, trial), trial, cancelled=threading.Event())
-    post_with_samples(finish, {"outcome": "failed", "error": error} | ({"system_metrics": samples} if samples else {}))
+    post_with_optional(finish, {"outcome": "failed", "error": error} | ({"system_metrics": samples} if samples else {}))
     found = service.finishes[trial].error
     assert found is not None
     assert (found.kind, found.message, found.ranks) == (USER_ERROR, "KeyError: 1", [])
@@ -254,7 +254,7 @@ def test_an_end_that_is_too_large_for_a_proxy_because_of_samples_keeps_its_trace
     proxy.max_bytes = 100_000
     error = to_json(Failure(USER_ERROR, "KeyError: 1", 50_000 * "x"), began=True)
     finish = partial(post_finish, client(proxy, trial), trial, cancelled=threading.Event())
-    post_with_samples(finish, {"outcome": "failed", "error": error, "system_metrics": SAMPLES})
+    post_with_optional(finish, {"outcome": "failed", "error": error, "system_metrics": SAMPLES})
     found = service.finishes[trial].error
     assert found is not None
     assert found.traceback == 50_000 * "x"

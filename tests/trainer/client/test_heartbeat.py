@@ -81,6 +81,23 @@ def test_what_a_heartbeat_tells_is_confirmed_once_the_service_has_taken_it(servi
     heartbeat.join(PATIENCE_SECONDS)
 
 
+def test_a_service_that_does_not_know_of_ending_attempts_keeps_their_leases(
+    service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as an older one after a rollback."""
+    trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
+    service.unknown_fields = {"heartbeat": "is_ending"}
+    calls = ServiceClient(service.url, f"lease-{trial}")
+    heartbeat = HeartbeatThread(calls, trial, 0.3, listener(), lambda: Progress(is_ending=True))
+    heartbeat.start()
+    service.wait_for(lambda: service.heartbeats[trial] > 1)
+    heartbeat.close()
+    service.lose(trial)
+    heartbeat.join(PATIENCE_SECONDS)
+    assert not any(service.endings[trial])
+    assert "without is_ending" in caplog.text
+
+
 def test_an_order_that_cannot_be_followed_does_not_end_the_heartbeats(service: FakeService) -> None:
     trial = service.add_trial({"entrypoint": "train:train_fn"}, lease_seconds=0.3)
     heard: queue.Queue[str] = queue.Queue()

@@ -52,6 +52,7 @@ class Verdict:
         self.ends_at = self.now + 10_000
         self.state: Any = self
         self.current = Running()
+        self.told_ending_at: list[float] = []
         patch.setattr(dead_workers, "time", self)
         patch.setattr(dead_workers, "run_on_node", self.run_on_node)
         patch.setattr(dead_workers, "is_node_alive", lambda _node: self.now < self.comes_at)
@@ -70,9 +71,12 @@ class Verdict:
     def is_ending_now(self) -> bool:
         return self.now >= self.ends_at
 
+    def tell_ending(self) -> None:
+        self.told_ending_at.append(self.now)
+
     def waited(self, *failed: int) -> tuple[float, Ranks]:
         """How long an attempt waits whose rank 0 is silent, and `failed` have failed; and its ranks."""
-        attempt: Any = SimpleNamespace(ranks=Ranks(2), state=self)
+        attempt: Any = SimpleNamespace(ranks=Ranks(2), state=self, delivery=self)
         began = self.now
         attempt.ranks.add_started(0, STARTED)
         for rank in failed:
@@ -85,8 +89,10 @@ def test_rays_verdict_on_a_silent_node_is_awaited_before_another_ranks_error_cou
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ray takes a minute to notice that a node has vanished, and the other ranks may fail before."""
-    waited, ranks = Verdict(monkeypatch, 60.0).waited(1)
+    verdict = Verdict(monkeypatch, 60.0)
+    waited, ranks = verdict.waited(1)
     assert (waited, ranks.lost_nodes, ranks.late_nodes) == (60.0, {STARTED.node}, set())
+    assert verdict.told_ending_at[0] == 1020.0  # before it waits, since the limit without reports may be short
 
 
 def test_a_node_that_ray_takes_for_alive_is_only_late_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +101,10 @@ def test_a_node_that_ray_takes_for_alive_is_only_late_after_a_while(monkeypatch:
 
 
 def test_no_verdict_is_awaited_where_no_rank_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited, ranks = Verdict(monkeypatch, 60.0).waited()
+    verdict = Verdict(monkeypatch, 60.0)
+    waited, ranks = verdict.waited()
     assert (waited, ranks.late_nodes) == (20.0, {STARTED.node})
+    assert verdict.told_ending_at == []
 
 
 def test_the_wait_for_a_verdict_ends_with_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

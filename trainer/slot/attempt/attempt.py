@@ -340,11 +340,12 @@ class Attempt:
         return outcome_of(end)
 
     def _take_remains(self, read: Callable[[int], Remains]) -> None:
-        """Their nodes may not answer for longer than the trial may be without a report, which would fail it."""
-        if self.ranks.silent and not self.state.is_ending_now:
-            self._is_ending = True
-            self.delivery.tell_ending()
-        self.ranks.take_remains(read, self.logs.add_rest)
+        """Reading on a silent node may take longer than `report_timeout_seconds`: heartbeats say that it is ending."""
+        self._is_ending = bool(self.ranks.silent) and not self.state.is_ending_now
+        try:
+            self.ranks.take_remains(read, self.logs.add_rest)
+        finally:
+            self._is_ending = False
 
     def abandon(self, failure: Failure) -> None:
         """End it as lost, because the slot cannot go on. Reports that are not delivered yet are dropped."""

@@ -11,7 +11,7 @@ from trainer.client.attempt_messages import FinishBody, Progress
 from trainer.client.errors import CallRefused, LeaseLost, ServiceUnreachable
 from trainer.client.finish import post_finish
 from trainer.client.heartbeat import HeartbeatThread
-from trainer.client.http import ServiceClient, post_with_samples, with_alternatives
+from trainer.client.http import ServiceClient, post_with_optional, with_alternatives
 from trainer.client.listener import ServiceListener
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import ReportOutbox
@@ -44,13 +44,19 @@ class Delivery:
         self.reports = ReportOutbox(client(), assignment.trial, listener)
         self.logs = LogOutbox(client(), assignment.trial, listener.on_lease_lost, listener.on_log_room)
         self._heartbeat = HeartbeatThread(client(), assignment.trial, assignment.lease_seconds, listener, progress)
+        self._first_to_tell_ending = threading.Lock()
 
     def start(self) -> None:
         for thread in (self.reports, self.logs, self._heartbeat):
             thread.start()
 
     def tell_ending(self) -> None:
-        """Tell the service that no report is to come. The heartbeat tells it, too, but may not be due for long."""
+        """Tell the service that the attempt is ending. A heartbeat tells it, too, but may not be due for long.
+
+        From any thread. Only the first call has an effect.
+        """
+        if not self._first_to_tell_ending.acquire(blocking=False):
+            return
         body = {"is_ending": True, **with_alternatives(self.client)}
         with log_context.request():
             try:
@@ -78,7 +84,7 @@ class Delivery:
         finish = partial(post_finish, self.client, self._trial, cancelled=given_up)
         with log_context.request():
             try:
-                answer = post_with_samples(finish, body.to_json())
+                answer = post_with_optional(finish, body.to_json())
             except (LeaseLost, CallRefused, ServiceUnreachable) as error:
                 logger.warning("the outcome of %s could not be delivered: %s", self._run, error)
                 return None

@@ -58,12 +58,16 @@ def remains_of(attempt: Attempt, rank: int) -> Remains:
 
 
 def _is_declared_dead(attempt: Attempt, node: str, deadline: float) -> bool:
-    """Ray's verdict on a silent node, if another rank's failure may depend on it. Waits until the deadline."""
+    """Ray's verdict on a silent node, if another rank's failure may depend on it. Waits until the deadline.
+
+    The wait may be longer than `report_timeout_seconds`, so the service is told first.
+    """
     if not attempt.ranks.failures:
         return False
     while is_node_alive(node):
         if attempt.state.is_ending_now or time.monotonic() >= deadline:
             return False
+        attempt.delivery.tell_ending()
         time.sleep(VERDICT_POLL_SECONDS)
     return True
 

@@ -171,7 +171,7 @@ def test_a_report_and_a_saved_checkpoint_that_are_told_again_reach_the_service_o
 def test_the_service_knows_that_no_report_is_to_come_while_the_slot_asks_a_silent_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_away: bool
 ) -> None:
-    """A heartbeat tells it if the service was away at first."""
+    """A heartbeat tells it if the service was away at first. Later ones, while it delivers, do not tell it again."""
 
     async def run() -> None:
         async with played(tmp_path, scaling={"num_workers": 2}, lease_seconds=0.3) as one:
@@ -180,13 +180,20 @@ def test_the_service_knows_that_no_report_is_to_come_while_the_slot_asks_a_silen
             one.attempt.worker_started(1, STARTED)
             if is_away:
                 monkeypatch.setattr(one.attempt.delivery.client, "post", away)
-            assert one.trial not in one.service.ending
+            told = one.service.endings[one.trial]
+            assert not any(told)
 
             def read(_rank: int) -> Remains:
-                one.service.wait_for(lambda: one.trial in one.service.ending)
+                one.attempt.delivery.tell_ending()
+                one.service.wait_for(lambda: any(told))
                 return "", None, None
 
-            outcome = await asyncio.to_thread(one.attempt.conclude, None, read)
+            one.service.takes_logs.clear()
+            one.attempt.logs.add(0, 0, "it takes a while to deliver this", {})
+            concluding = asyncio.create_task(asyncio.to_thread(one.attempt.conclude, None, read))
+            await asyncio.to_thread(one.service.wait_for, lambda: any(told) and not told[-1])
+            one.service.takes_logs.set()
+            outcome = await concluding
             assert outcome is not None
             assert outcome.failure is not None
 
@@ -196,13 +203,40 @@ def test_the_service_knows_that_no_report_is_to_come_while_the_slot_asks_a_silen
     play(run)
 
 
+def test_no_call_tells_that_an_attempt_is_ending_whose_dead_workers_node_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as after any failure of one rank, since the others are killed then: the service may be slow to answer."""
+    calls: list[str] = []
+
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            monkeypatch.setattr(one.attempt.delivery.client, "post", lambda path, _body, **_: calls.append(path))
+            assert await one.conclude() is not None
+
+    play(run)
+    assert calls == []
+
+
+def test_several_nodes_that_do_not_answer_make_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    async def run() -> None:
+        async with played(tmp_path) as one:
+            monkeypatch.setattr(one.attempt.delivery.client, "post", lambda path, _body, **_: calls.append(path))
+            await asyncio.gather(*(asyncio.to_thread(one.attempt.delivery.tell_ending) for _ in range(3)))
+
+    play(run)
+    assert len(calls) == 1
+
+
 def test_an_attempt_whose_ranks_have_all_told_their_ends_has_nothing_to_find_out(tmp_path: Path) -> None:
     async def run() -> None:
         async with played(tmp_path) as one:
             await one.report(0)
             await one.attempt.worker_ended(0, WorkerEnded())
             await one.finished()
-            assert one.service.ending == set()
+            assert not any(one.service.endings[one.trial])
 
     play(run)
 

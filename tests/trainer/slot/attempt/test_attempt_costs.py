@@ -76,7 +76,7 @@ def test_a_service_that_does_not_know_samples_gets_heartbeats_and_the_end_withou
 
     async def run() -> None:
         async with played(tmp_path, lease_seconds=0.3) as one:
-            one.service.refuses_samples = {"heartbeat", "finish"}
+            one.service.unknown_fields = {"heartbeat": "system_metrics", "finish": "system_metrics"}
             one.attempt.system_sampled(0, None, {"cpu_utilization_percentage": 5.0}, [])
             enough = one.service.heartbeats[one.trial] + 3
             await asyncio.to_thread(until, lambda: one.service.heartbeats[one.trial] >= enough, "heartbeats", SECONDS)
