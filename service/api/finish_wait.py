@@ -41,13 +41,13 @@ def _seconds_to_keep(context: Context, spec: ExperimentSpec) -> float:
 async def _finish_in_turn(
     context: Context, missing: MilestonesMissing, trial: str, token: str | None, message: Finish
 ) -> Finished:
-    """One call at a time reads a history, and until it has used it: those that waited may find the rule chosen."""
+    """One call at a time reads a history, and until it has used it.
+
+    Each tries again first in its turn: another one may have chosen the rule since its transaction.
+    """
     threads = context.threads
-    has_to_wait = threads.replay_turn.locked()
     async with threads.replay_turn:
         try:
-            if not has_to_wait:
-                await threads.replaying(catch_up, context, missing)
             while True:
                 try:
                     return await threads.assigning(finish, context, trial, token, message)

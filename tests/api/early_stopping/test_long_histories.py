@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from service.background.time_limits import TimeLimits
 from service.errors import Unavailable
 from service.operations.attempts import heartbeat
+from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import keep_ending
 from service.operations.early_stopping.recorded_milestones import (
     MAX_LOCKED_EVENTS,
@@ -269,6 +270,43 @@ def test_trials_that_end_together_read_the_history_once_and_keep_no_other_call_w
     assert reads.locked < MAX_LOCKED_EVENTS
     found = milestones(service)
     assert rebuilt(service, name) == found
+
+
+@pytest.mark.usefixtures("any_history_is_long")
+def test_an_end_whose_turn_comes_after_the_choice_does_not_read_the_history_again(
+    service: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another end has read the history and chosen the rule between the transaction of this one and its turn."""
+    name = created(service, limits=LIMITS | {"parallelism": 13})["name"]
+    *whole, fast, slow = [given(service, name) for _ in range(5)]
+    for one in (*whole, fast, slow):
+        reported(one, STEPS)
+    for one in whole:
+        one.finish()
+    has_missed, is_chosen, readings = threading.Event(), threading.Event(), list[MilestonesMissing]()
+
+    def finish_slowly(context: Context, trial: str, *arguments: Any) -> Any:
+        try:
+            return finish(context, trial, *arguments)
+        except MilestonesMissing:
+            if trial == slow.trial and not has_missed.is_set():
+                has_missed.set()
+                assert is_chosen.wait(PATIENCE_SECONDS)
+            raise
+
+    def read(context: Context, missing: MilestonesMissing) -> None:
+        readings.append(missing)
+        catch_up(context, missing)
+
+    monkeypatch.setattr("service.api.finish_wait.finish", finish_slowly)
+    monkeypatch.setattr(CATCH_UP, read)
+    with ThreadPoolExecutor(1) as threads:
+        end = threads.submit(slow.finish)
+        assert has_missed.wait(PATIENCE_SECONDS)
+        fast.finish()
+        is_chosen.set()
+        assert end.result()["status"] == "completed"
+    assert len(readings) == 1
 
 
 @pytest.mark.usefixtures("any_history_is_long")
