@@ -9,6 +9,7 @@ import pytest
 
 from service.background.charting import Charting
 from service.background.mirroring import Mirroring
+from service.mirror.charts.process import Rendered
 from service.store import charts
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow
@@ -32,7 +33,7 @@ def history(begin_experiment: Callable[..., Any], database: Database) -> Any:
 @pytest.fixture
 def charting(database: Database, monkeypatch: pytest.MonkeyPatch) -> Charting:
     monkeypatch.setattr("service.mirror.tracking_client.TrackingClient.check_run", lambda *_: None)
-    monkeypatch.setattr("service.background.charting.render_charts", lambda *_: False)
+    monkeypatch.setattr("service.background.charting.render_charts", lambda *_: Rendered.NONE)
     return Charting(database, "http://127.0.0.1:9", refresh=0, stopping=threading.Event())
 
 
@@ -50,7 +51,7 @@ def test_an_error_that_an_older_service_leaves_is_cleared(database: Database, hi
 def test_a_service_that_has_lost_the_lock_does_not_hide_that_another_one_has_drawn(
     database: Database, history: Any, charting: Charting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_data: Any, _directory: Path, _stopping: threading.Event) -> bool:
+    def fail(_data: Any, _directory: Path, _stopping: threading.Event) -> Rendered:
         with database.write() as session:
             charts.note_drawn(session, history.experiment_id, 1, "r")
         raise RuntimeError("the renderer failed")
@@ -63,10 +64,10 @@ def test_a_service_that_has_lost_the_lock_does_not_hide_that_another_one_has_dra
 def test_pictures_of_a_run_that_was_replaced_meanwhile_are_drawn_again(
     database: Database, history: Any, charting: Charting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def replace_run(_data: Any, _directory: Path, _stopping: threading.Event) -> bool:
+    def replace_run(_data: Any, _directory: Path, _stopping: threading.Event) -> Rendered:
         with database.write() as session:
             session.get_one(MirrorRow, history.experiment_id).parent_run_id = "another"
-        return False
+        return Rendered.NONE
 
     monkeypatch.setattr("service.background.charting.render_charts", replace_run)
     charting.run_once()
