@@ -45,10 +45,12 @@ class Estimate:
 
     @classmethod
     def of_densities(cls, log_ratio: float, good_share: float) -> Self:
-        """`log_ratio` is the logarithm of the density of the good trials, divided by that of the others."""
-        odds = math.exp(min(log_ratio, 500.0)) * good_share / (1 - good_share) if good_share < 1 else math.inf
-        probability = 1.0 if math.isinf(odds) else odds / (1 + odds)
-        return cls("tpe", good_probability=probability, good_share=good_share)
+        """`log_ratio` is the logarithm of the density of the good trials, divided by that of the others.
+
+        `good_share` is less than 1.
+        """
+        odds = math.exp(min(log_ratio, 500.0)) * good_share / (1 - good_share)
+        return cls("tpe", good_probability=odds / (1 + odds), good_share=good_share)
 
     def to_json(self) -> dict[str, Any]:
         """The fields that are not None. Values have as many digits as their interval needs. Raises ValueError."""
