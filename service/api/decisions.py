@@ -4,15 +4,7 @@ from fastapi import APIRouter
 
 from service.api.http.dependencies import Ctx, TrialId
 from service.api.http.error_responses import error_responses
-from service.api.http.pages import (
-    NUMBER_KEY,
-    Cursor,
-    Limit,
-    Page,
-    from_cursor,
-    next_cursor,
-    to_cursor,
-)
+from service.api.http.pages import NUMBER_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.views.decisions import DecisionView
 from service.errors import NotFound
