@@ -84,7 +84,7 @@ def _callers(frame: FrameType) -> Iterator[Function]:
 
 
 def _function(code: CodeType) -> Function | None:
-    """None for code that is not ours. Equal functions of two files are equal as code, and are told apart here."""
+    """Return None for code that is not ours. The path counts, because code of two files may be equal for Python."""
     return _function_at(code.co_filename, code.co_name, code.co_qualname, code.co_firstlineno, code.co_flags)
 
 

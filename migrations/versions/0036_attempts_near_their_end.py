@@ -1,4 +1,4 @@
-"""attempts that are ending
+"""attempts near their end
 
 A slot may wait longer for Ray's verdict on a silent node than a trial may be without a report: it tells so. A service
 before this version refuses `is_ending`. It gets the heartbeat again without it, and may end the attempt as silent.

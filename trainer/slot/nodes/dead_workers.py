@@ -60,7 +60,7 @@ def remains_of(attempt: Attempt, rank: int) -> Remains:
 def _is_declared_dead(attempt: Attempt, node: str, deadline: float) -> bool:
     """Ray's verdict on a silent node, if another rank's failure may depend on it. Waits until the deadline.
 
-    The wait may be longer than `report_timeout_seconds`, so the service is told first.
+    The wait may be longer than `report_timeout_seconds`, so the slot tells the service before it waits.
     """
     if not attempt.ranks.failures:
         return False
