@@ -11,9 +11,9 @@ from pathlib import Path
 from service.mirror.backoff import MIN_SECONDS, Backoff
 from service.mirror.charts.data_loader import chart_data, load_chart_rows
 from service.mirror.charts.process import Rendered, RendererFailed, render_charts
-from service.mirror.connection import TrackingConnection
 from service.mirror.mlflow_errors import MlflowPaused, MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
-from service.mirror.requested_pause import RequestedPause
+from service.mirror.tracking.connection import TrackingConnection
+from service.mirror.tracking.requested_pause import RequestedPause
 from service.runtime.caches.experiment_caches import spec_of
 from service.store import charts
 from service.store.mirrors import try_charts_lock

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING
 
 from search.numbers_in_messages import counted
 from service.background.loop import PartlyFailed
-from service.mirror.adaptive_size import AdaptiveSizes
 from service.mirror.backoff import Backoff
 from service.mirror.batches import MAX_EVENTS, Batch, load_batch
-from service.mirror.connection import TrackingConnection
-from service.mirror.duplicate_runs import DuplicateRuns
 from service.mirror.known_results import KnownResults
 from service.mirror.mlflow_errors import (
     MlflowPaused,
@@ -22,12 +19,15 @@ from service.mirror.mlflow_errors import (
     MlflowUnavailable,
     MlflowUnreachable,
 )
-from service.mirror.new_runs import NewRun, experiment_run, trial_run
-from service.mirror.projection import Projection, project
-from service.mirror.requested_pause import RequestedPause
-from service.mirror.run_update import RunUpdate
-from service.mirror.trial_run import unknown_trial
-from service.mirror.unanswered_creations import UnansweredCreations
+from service.mirror.runs.new_runs import NewRun, experiment_run, trial_run
+from service.mirror.runs.projection import Projection, project
+from service.mirror.runs.run_update import RunUpdate
+from service.mirror.runs.trial_run import unknown_trial
+from service.mirror.runs.unanswered_creations import UnansweredCreations
+from service.mirror.tracking.adaptive_size import AdaptiveSizes
+from service.mirror.tracking.connection import TrackingConnection
+from service.mirror.tracking.duplicate_runs import DuplicateRuns
+from service.mirror.tracking.requested_pause import RequestedPause
 from service.mirror.unsettled_batches import UnsettledBatches
 from service.store import charts, mirrors
 from service.store.advisory_locks import AdvisoryLock, LockLost
@@ -36,7 +36,7 @@ from service.store.tables import ExperimentRow, MirrorRow, TrialRow
 from trainer.process_log.context import log_context
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
-    from service.mirror.run_lookup import EnsuredRun
+    from service.mirror.tracking.run_lookup import EnsuredRun
 
 log = logging.getLogger(__name__)
 

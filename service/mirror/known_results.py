@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import NamedTuple
 
-from service.mirror.projection import BestSoFar
+from service.mirror.runs.projection import BestSoFar
 
 MAX_EXPERIMENTS = 256
 

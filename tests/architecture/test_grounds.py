@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from search.early_stopping.decision import Grounds
 from service.domain import decision_grounds
-from service.mirror import trial_run
+from service.mirror.runs import trial_run
 from service.store.tables import DecisionRow
 
 FIELDS = {field.name for field in fields(Grounds)}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from service.mirror.projection import ProjectionInput, RunKey, project
-from service.mirror.run_update import RunUpdate
+from service.mirror.runs.projection import ProjectionInput, RunKey, project
+from service.mirror.runs.run_update import RunUpdate
 from service.store.sql.database import Database
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, MirrorRow, MirrorRunRow, TrialRow
 from tests.mirror.exploited_trials import SENTENCE, exploited

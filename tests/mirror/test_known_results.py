@@ -11,7 +11,7 @@ from service.background.mirroring import Mirroring
 from service.mirror import known_results
 from service.mirror.batches import load_batch
 from service.mirror.known_results import KnownResults
-from service.mirror.projection import BestSoFar
+from service.mirror.runs.projection import BestSoFar
 from service.store import mirrors
 from service.store.sql.database import Database
 from tests.mirror.conftest import SPEC, ExperimentHistory

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from service.mirror.leaderboard import leaderboard
-from service.mirror.new_runs import experiment_tags
-from service.mirror.projection import ProjectionInput, RunKey, project
+from service.mirror.runs.leaderboard import leaderboard
+from service.mirror.runs.new_runs import experiment_tags
+from service.mirror.runs.projection import ProjectionInput, RunKey, project
 from tests.mirror.projected_rows import event, experiment, trial
 
 CLASHING = [("loss%", "loss_"), ("loss_", "loss%"), ("a[0]", "a(0)"), ("x" * 250 + "1", "x" * 250 + "2")]

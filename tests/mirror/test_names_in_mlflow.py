@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from mlflow.entities import Run, RunData, RunInfo, RunTag
 
 from service.mirror import mlflow_limits
-from service.mirror.found_runs import run_key
-from service.mirror.leaderboard import leaderboard, mlflow_url
-from service.mirror.new_runs import GENERATION_TAG, TRIAL_NUMBER_TAG, TRIAL_TAG, USER, USER_TAG, trial_run
-from service.mirror.projection import RunKey
-from service.mirror.run_update import RunUpdate
+from service.mirror.runs.found_runs import run_key
+from service.mirror.runs.leaderboard import leaderboard, mlflow_url
+from service.mirror.runs.new_runs import GENERATION_TAG, TRIAL_NUMBER_TAG, TRIAL_TAG, USER, USER_TAG, trial_run
+from service.mirror.runs.projection import RunKey
+from service.mirror.runs.run_update import RunUpdate
 from service.store.tables import MirrorRow
 from tests.mirror.projected_rows import BEST, START, experiment, trial
 

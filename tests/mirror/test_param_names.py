@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from service.mirror.leaderboard import leaderboard
-from service.mirror.new_runs import trial_run
+from service.mirror.runs.leaderboard import leaderboard
+from service.mirror.runs.new_runs import trial_run
 from service.store.tables import ExperimentRow, TrialRow
 
 SPACE: dict[str, Any] = {"kind": {}, "x[a]": {}, "x(a)": {}}

@@ -29,7 +29,7 @@ def test_a_run_of_an_earlier_version_stays_the_only_one(
     trial = history.trial(0, **params)
     history.run(trial)
     with monkeypatch.context() as patch:
-        patch.setattr("service.mirror.new_runs.names_of_params", plain_names)
+        patch.setattr("service.mirror.runs.new_runs.names_of_params", plain_names)
         mirror.catch_up()
     before = mirror.runs(history.name)["trial 00"].info.run_id
     forget(database, history)

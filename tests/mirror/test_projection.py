@@ -9,10 +9,10 @@ import pytest
 from optuna.visualization._hypervolume_history import _get_hypervolume_history_info
 
 from service.mirror.backoff import Backoff
-from service.mirror.new_runs import trial_run
-from service.mirror.pareto_front import ParetoFront
-from service.mirror.projection import BestSoFar, ProjectionInput, RunKey, project
-from service.mirror.run_update import DESCRIPTION, MetricPoint
+from service.mirror.runs.new_runs import trial_run
+from service.mirror.runs.pareto_front import ParetoFront
+from service.mirror.runs.projection import BestSoFar, ProjectionInput, RunKey, project
+from service.mirror.runs.run_update import DESCRIPTION, MetricPoint
 from service.store.tables import EventRow
 from tests.mirror.projected_rows import BEST, START, event, experiment, trial
 

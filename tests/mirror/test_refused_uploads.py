@@ -12,10 +12,10 @@ import pytest
 import requests
 
 from service.background.charting import Charting
-from service.mirror import tracking_client
 from service.mirror.charts.process import Rendered
 from service.mirror.mlflow_errors import MlflowRefusedFiles
-from service.mirror.new_runs import EXPERIMENT_TAG
+from service.mirror.runs.new_runs import EXPERIMENT_TAG
+from service.mirror.tracking import tracking_client
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow, TrialRow

@@ -8,8 +8,8 @@ import pytest
 import requests
 
 from service.mirror.mlflow_errors import MlflowUnavailable
-from service.mirror.run_update import RunUpdate
-from service.mirror.tracking_client import TrackingClient
+from service.mirror.runs.run_update import RunUpdate
+from service.mirror.tracking.tracking_client import TrackingClient
 from tests.mirror.bad_connection import BadConnection, Call, answer, answering, timeout
 from tests.mirror.conftest import START
 

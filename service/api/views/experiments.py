@@ -14,7 +14,7 @@ from service.api.views.costs import CostView
 from service.api.views.experiment_facts import ExperimentFacts, load_facts
 from service.api.views.rows import View
 from service.api.views.trials import TrialView
-from service.mirror.leaderboard import mlflow_url
+from service.mirror.runs.leaderboard import mlflow_url
 from service.runtime.caches.experiment_caches import why_unreadable
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec

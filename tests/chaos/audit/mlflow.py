@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from service.mirror.new_runs import GENERATION_TAG
-from service.mirror.projection import CONTENDING_ENDS
-from service.mirror.trial_run import TRIAL_ENDS, cost_metric, system_metric
+from service.mirror.runs.new_runs import GENERATION_TAG
+from service.mirror.runs.projection import CONTENDING_ENDS
+from service.mirror.runs.trial_run import TRIAL_ENDS, cost_metric, system_metric
 from tests.chaos.evidence.generations import Generation, generations
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Snapshot, Trial
 from tests.chaos.run import had_artifacts_away

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 from service.domain import cost_summary
 from service.domain.statuses import ELIGIBLE_FOR_BEST
-from service.mirror import descriptions, mlflow_limits
-from service.mirror.metric_names import names_of_metrics
-from service.mirror.new_runs import RUN_NAME_TAG, experiment_run, parent_run_name
-from service.mirror.objectives import BestValue, best_report_metric, objectives_of
-from service.mirror.pareto_front import ParetoFront
-from service.mirror.run_update import RunStatus, RunUpdate
-from service.mirror.trial_run import TRIAL_ENDS, apply_trial_event, changes_a_run
+from service.mirror import mlflow_limits
+from service.mirror.runs import descriptions
+from service.mirror.runs.metric_names import names_of_metrics
+from service.mirror.runs.new_runs import RUN_NAME_TAG, experiment_run, parent_run_name
+from service.mirror.runs.objectives import BestValue, best_report_metric, objectives_of
+from service.mirror.runs.pareto_front import ParetoFront
+from service.mirror.runs.run_update import RunStatus, RunUpdate
+from service.mirror.runs.trial_run import TRIAL_ENDS, apply_trial_event, changes_a_run
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, TrialRow
 
 CONTENDING_ENDS = tuple(f"trial.{status}" for status in ELIGIBLE_FOR_BEST)

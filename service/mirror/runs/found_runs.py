@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mlflow.entities import LifecycleStage, Run
 
-from service.mirror.new_runs import (
+from service.mirror.runs.new_runs import (
     GENERATION_TAG,
     PARENT_TAG,
     RUN_NAME_TAG,
@@ -14,8 +14,8 @@ from service.mirror.new_runs import (
     USER_TAG,
     NewRun,
 )
-from service.mirror.projection import RunKey
-from service.mirror.trial_run import UNKNOWN
+from service.mirror.runs.projection import RunKey
+from service.mirror.runs.trial_run import UNKNOWN
 
 STATUS_TAG = "paceline.status"
 

@@ -7,8 +7,8 @@ not stored yet: the batch failed, or another service has stored a run meanwhile.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from service.mirror.new_runs import GENERATION_TAG, TRIAL_TAG, NewRun
-from service.mirror.projection import RunKey
+from service.mirror.runs.new_runs import GENERATION_TAG, TRIAL_TAG, NewRun
+from service.mirror.runs.projection import RunKey
 
 LOOK_AFTER_SECONDS = (0.0, 30.0, 300.0)
 """MLflow creates a late run when what delays its writes ends, such as a lock in its database."""

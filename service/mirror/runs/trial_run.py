@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from service.domain.attempt_holders import describe_holder
-from service.mirror import descriptions
-from service.mirror.run_update import RunStatus, RunUpdate
+from service.mirror.runs import descriptions
+from service.mirror.runs.run_update import RunStatus, RunUpdate
 from service.store.tables import EventRow
 
 # A pruned trial is FINISHED, because MLflow's UI shows KILLED like a failure.

@@ -5,10 +5,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.mirror import descriptions, mlflow_limits
-from service.mirror.leaderboard import VIEW_TAG, leaderboard
-from service.mirror.metric_names import names_of_metrics
-from service.mirror.param_names import names_of_params
+from service.mirror import mlflow_limits
+from service.mirror.runs import descriptions
+from service.mirror.runs.leaderboard import VIEW_TAG, leaderboard
+from service.mirror.runs.metric_names import names_of_metrics
+from service.mirror.runs.param_names import names_of_params
 from service.store.tables import ExperimentRow, GenerationRow, TrialRow
 
 EXPERIMENT_TAG = "paceline.experiment_id"

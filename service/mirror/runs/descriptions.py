@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from search.numbers_in_messages import counted
-from service.mirror.pareto_front import ParetoFront
+from service.mirror.runs.pareto_front import ParetoFront
 from service.store.tables import ExperimentRow, TrialRow
 
 MAX_MEMBERS = 20

@@ -13,7 +13,6 @@ from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from search.numbers_in_messages import counted
-from service.mirror.adaptive_size import AdaptiveSize
 from service.mirror.mlflow_errors import (
     MlflowRefused,
     MlflowRefusedFiles,
@@ -28,12 +27,13 @@ from service.mirror.mlflow_limits import (
     TAGS_PER_CALL,
     WRITES_BEFORE_LARGER_CALLS,
 )
-from service.mirror.refused_uploads import is_refused_upload, why_refused
-from service.mirror.repeated_calls import CallTookTooLong, is_too_large, repeated
-from service.mirror.requested_pause import RequestedPause
-from service.mirror.run_lookup import RunLookup
-from service.mirror.run_update import RunUpdate, milliseconds
-from service.mirror.tracking_calls import excerpt
+from service.mirror.runs.run_update import RunUpdate, milliseconds
+from service.mirror.tracking.adaptive_size import AdaptiveSize
+from service.mirror.tracking.refused_uploads import is_refused_upload, why_refused
+from service.mirror.tracking.repeated_calls import CallTookTooLong, is_too_large, repeated
+from service.mirror.tracking.requested_pause import RequestedPause
+from service.mirror.tracking.run_lookup import RunLookup
+from service.mirror.tracking.tracking_calls import excerpt
 from service.settings import without_credentials
 
 MIRROR_AGAIN = "`paceline db mirror-again` has the service write everything again"

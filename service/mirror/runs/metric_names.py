@@ -1,7 +1,7 @@
 """The names of an experiment's metrics in MLflow, which has fewer characters for them."""
 
 from service.mirror import mlflow_limits
-from service.mirror.objectives import best_report_metric
+from service.mirror.runs.objectives import best_report_metric
 from service.store.tables import ExperimentRow
 
 

@@ -10,7 +10,9 @@ from typing import NamedTuple
 from mlflow.entities import LifecycleStage, Run, ViewType
 from mlflow.exceptions import MlflowException
 
-from service.mirror.found_runs import (
+from service.mirror.mlflow_errors import MlflowRefused
+from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
+from service.mirror.runs.found_runs import (
     fitting,
     is_own,
     is_to_be_ended,
@@ -19,14 +21,12 @@ from service.mirror.found_runs import (
     run_key,
     written_to_first,
 )
-from service.mirror.mlflow_errors import MlflowRefused
-from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
-from service.mirror.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
-from service.mirror.projection import RunKey
-from service.mirror.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
-from service.mirror.requested_pause import RequestedPause
-from service.mirror.run_update import milliseconds
-from service.mirror.tracking_calls import ADVICE, TrackingCalls
+from service.mirror.runs.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
+from service.mirror.runs.projection import RunKey
+from service.mirror.runs.run_update import milliseconds
+from service.mirror.tracking.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
+from service.mirror.tracking.requested_pause import RequestedPause
+from service.mirror.tracking.tracking_calls import ADVICE, TrackingCalls
 from service.store.tables import ExperimentRow
 
 log = logging.getLogger(__name__)
