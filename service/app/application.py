@@ -12,32 +12,24 @@ from starlette.datastructures import State
 from starlette.types import Lifespan
 
 from search.samplers.registry import import_own_samplers
-from service.api import (
-    agents,
-    attempts,
-    best,
-    checkpoints,
-    decisions,
-    docs,
-    event_files,
-    events,
-    experiment_reports,
-    experiments,
-    health,
-    importance,
-    logs,
-    packages,
-    prometheus,
-    replay,
-    spaces,
-    trial_reports,
-    trials,
-)
+from service.api import docs, health, packages, prometheus, spaces
+from service.api.agents import agents
+from service.api.attempts import attempts
+from service.api.experiments import best, events, experiments, importance, replay
 from service.api.http.head_requests import HeadAsGet
 from service.api.http.route_problems import add_error_handlers
 from service.api.http.routes import refuse_unknown_query
 from service.api.http.security.access import needs, needs_by_method, needs_read_or_lease
 from service.api.openapi import overview
+from service.api.trials import (
+    checkpoints,
+    decisions,
+    event_files,
+    experiment_reports,
+    logs,
+    trial_reports,
+    trials,
+)
 from service.app.lifespan import running
 from service.app.middleware import RequestsLogged, add_middleware
 from service.app.state import new_state

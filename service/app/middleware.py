@@ -3,7 +3,7 @@
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from service.api import report_ingest
+from service.api.attempts import report_ingest
 from service.api.http.bodies.body_budget import BodiesCounted
 from service.api.http.nul_in_url import NulInUrlRefusal
 from service.api.http.request_log import RequestLog

@@ -11,7 +11,7 @@ from importlib import import_module
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api import report_ingest
+from service.api.attempts import report_ingest
 from service.api.http.problems import ERROR_HANDLERS
 from service.app.lifespan import running
 from service.app.middleware import RequestsLogged, add_middleware

@@ -52,7 +52,8 @@ def test_trials_run_through_the_api_are_in_mlflow(settings: Settings, mlflow_ser
 def test_an_experiment_is_deleted_when_mlflow_has_its_last_events(
     settings: Settings, mlflow_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.api.mirror_wait.MAX_POLLS", 1500)  # on a busy machine, importing MLflow takes long
+    # On a busy machine, importing MLflow takes long.
+    monkeypatch.setattr("service.api.experiments.mirror_wait.MAX_POLLS", 1500)
     client = MlflowClient(tracking_uri=mlflow_server.uri)
     with running(changed(settings, mlflow_uri=mlflow_server.uri)) as api:
         name = ended_experiment(api)

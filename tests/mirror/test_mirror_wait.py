@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.api import mirror_wait
+from service.api.experiments import mirror_wait
 from service.background.mirroring import Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.stack.ports import free_port

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine
 
-from service.api.replay import ReplayRequest
+from service.api.experiments.replay import ReplayRequest
 from service.operations.early_stopping.replay import replay_experiment
 from service.store.tables import Base
 from tests.conftest import Api, Held

@@ -6,10 +6,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from service.api.experiments.replay import ReplayRequest
 from service.api.http.error_responses import InvalidRequest, Problem, error_responses, merged
 from service.api.openapi.elastic_trainer import add_elastic_trainer
 from service.api.openapi.examples import BODIES, PARAMETERS
-from service.api.replay import ReplayRequest
 from service.errors import (
     BadRequest,
     Busy,

@@ -40,7 +40,7 @@ from trainer.wire import Answer
 pytestmark = pytest.mark.slow
 
 LENGTH = MAX_LOCKED_EVENTS + 200
-CATCH_UP = "service.api.finish_wait.catch_up"
+CATCH_UP = "service.api.attempts.finish_wait.catch_up"
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def test_an_end_whose_turn_comes_after_the_choice_does_not_read_the_history_agai
         readings.append(missing)
         catch_up(context, missing)
 
-    monkeypatch.setattr("service.api.finish_wait.finish", finish_slowly)
+    monkeypatch.setattr("service.api.attempts.finish_wait.finish", finish_slowly)
     monkeypatch.setattr(CATCH_UP, read)
     with ThreadPoolExecutor(1) as threads:
         end = threads.submit(slow.finish)
@@ -320,7 +320,7 @@ def test_an_attempt_is_kept_while_the_end_that_its_holder_has_sent_waits(
         held.report(accuracy=0.5)
     database = service.app.state.context.database
     own = select(AttemptRow).where(AttemptRow.trial_id == held.trial)
-    monkeypatch.setattr("service.api.finish_wait.KEEP_SECONDS", 0)
+    monkeypatch.setattr("service.api.attempts.finish_wait.KEEP_SECONDS", 0)
     with database.read() as session:
         short = database_now(session) + timedelta(seconds=PATIENCE_SECONDS)
         early = database_now(session) - timedelta(seconds=PATIENCE_SECONDS)
@@ -369,7 +369,7 @@ def test_an_attempt_that_cannot_be_kept_for_a_moment_ends_all_the_same(
 
     keep_lease = heartbeat._keep_lease
     monkeypatch.setattr(heartbeat, "_keep_lease", fail_once)
-    monkeypatch.setattr("service.api.finish_wait.KEEP_SECONDS", 0)
+    monkeypatch.setattr("service.api.attempts.finish_wait.KEEP_SECONDS", 0)
     assert held.finish()["status"] == "completed"
     assert rule(service, name) == STOPPING
     assert reads.unlocked < 3 * STEPS, "read once"
@@ -381,7 +381,7 @@ def test_a_waiting_end_is_no_silence_where_reports_are_to_come_often(
 ) -> None:
     """It is kept again before `report_timeout_seconds`, however long leases are."""
     monkeypatch.setattr(TimeLimits, "run_once", lambda _: 0)  # on a busy machine, it would come first
-    monkeypatch.setattr("service.api.finish_wait.KEEP_SECONDS", 3600)
+    monkeypatch.setattr("service.api.attempts.finish_wait.KEEP_SECONDS", 3600)
     gate, kept = _Gate(monkeypatch), []
 
     def keep(*arguments: Any) -> None:
@@ -390,7 +390,7 @@ def test_a_waiting_end_is_no_silence_where_reports_are_to_come_often(
         if len(kept) == 3:
             gate.opened.set()
 
-    monkeypatch.setattr("service.api.finish_wait.keep_ending", keep)
+    monkeypatch.setattr("service.api.attempts.finish_wait.keep_ending", keep)
     name = created(service, failures={"report_timeout_seconds": 0.3})["name"]
     held = given(service, name)
     for _ in range(STEPS):

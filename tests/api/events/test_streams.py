@@ -5,7 +5,7 @@ import threading
 import pytest
 from anyio import to_thread
 
-from service.api import logs
+from service.api.trials import logs
 from service.operations.attempts.rank_logs import BLOCK_BYTES
 from tests.conftest import Api
 from tests.timeouts import PATIENCE_SECONDS

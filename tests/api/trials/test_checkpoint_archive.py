@@ -17,7 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from service.api import checkpoints
+from service.api.trials import checkpoints
 from service.errors import NotFound
 from service.operations.checkpoints import folder_archive, stored_folder
 from service.operations.checkpoints.checkpoint_archive import open_archive

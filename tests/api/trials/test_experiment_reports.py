@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.api import experiment_reports
+from service.api.trials import experiment_reports
 from tests.conftest import Api
 
 pytestmark = pytest.mark.slow

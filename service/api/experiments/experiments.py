@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import AfterValidator
 
 from search.mistakes import Mistake
+from service.api.experiments.mirror_wait import wait_for_mirror
 from service.api.http.bodies.body_reader import JSON
 from service.api.http.bodies.document_body import MERGE_PATCH, YAML, JsonOrYaml
 from service.api.http.bodies.submission_body import SpecAndCode
@@ -16,7 +17,6 @@ from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
 from service.api.http.error_responses import error_responses
 from service.api.http.pages import EXPERIMENT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
-from service.api.mirror_wait import wait_for_mirror
 from service.api.views.experiments import ExperimentView, SpecWarning, experiment_views
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState

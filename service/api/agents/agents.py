@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import AfterValidator
 
-from service.api.claim_wait import wait_for_assignment
+from service.api.agents.claim_wait import wait_for_assignment
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, ExperimentName, IdempotencyKey
 from service.api.http.error_responses import error_responses

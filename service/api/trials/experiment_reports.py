@@ -11,7 +11,7 @@ from service.api.http.error_responses import error_responses
 from service.api.http.pages import REPORT_KEY, Cursor, Limit, Page, from_cursor, next_cursor, to_cursor
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
-from service.api.trial_reports import ReportView
+from service.api.trials.trial_reports import ReportView
 from service.api.views.reports_csv import reports_csv
 from service.errors import NotFound
 from service.runtime.context import Context

@@ -16,7 +16,7 @@ from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
 from service.api.http.unbuffered import UNBUFFERED
-from service.api.log_start import MAX_START_LENGTH, START_HEADER, START_PATTERN, LogStart
+from service.api.trials.log_start import MAX_START_LENGTH, START_HEADER, START_PATTERN, LogStart
 from service.errors import Invalid, NotFound
 from service.operations.attempts.log_state import NO_ATTEMPT, LogState, log_state
 from service.operations.attempts.rank_logs import NO_STARTS, Log

@@ -5,14 +5,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from service.api.finish_wait import finish_caught_up
+from service.api.attempts.finish_wait import finish_caught_up
+from service.api.attempts.report_ingest import BODY, REPORTS, serve_reports
 from service.api.http.bodies.body_reader import MAX_BODY_BYTES
 from service.api.http.bodies.json_body import JsonBody
 from service.api.http.dependencies import Ctx, LeaseToken, TrialId
 from service.api.http.error_responses import error_responses
 from service.api.http.headers import services_header
 from service.api.http.routes import LeaseRoute
-from service.api.report_ingest import BODY, REPORTS, serve_reports
 from service.errors import LeaseLost, NotFound
 from service.operations.attempts.heartbeat import current_order, take_heartbeat
 from service.operations.attempts.rank_logs import store_log
