@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.trials import Run, read
-from service.cli.client import Client
+from service.cli.client.client import Client
 from service.cli.code_archive import packed
 from service.stack.child_process import ChildProcess
 from service.stack.state_file import read_state

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from service.cli import arguments, code_archive
-from service.cli.answers import SHOW_TRACEBACK, UNREADABLE, Refused, Unreachable, read_at, unreadable
+from service.cli.client.answers import SHOW_TRACEBACK, UNREADABLE, Refused, Unreachable, read_at, unreadable
+from service.cli.client.download import CannotFetch
 from service.cli.commands import (
     agent,
     analysis,
@@ -25,7 +26,6 @@ from service.cli.commands import (
     tokens,
     trials,
 )
-from service.cli.download import CannotFetch
 from service.cli.terminal.console import EXIT_FAILED, EXIT_USAGE, fail
 from service.errors import ServiceError
 from service.settings import BadSettings, DatabaseAway

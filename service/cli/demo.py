@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from service import private_files
-from service.cli.client import Client
-from service.cli.shared_options import access_token
+from service.cli.client.client import Client
+from service.cli.options.shared_options import access_token
 from service.cli.submission import Changes, submit, unused_name
 from service.cli.terminal.watch import watch_experiment
 from service.module_command import module_command

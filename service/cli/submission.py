@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from service.cli.answers import Refused
-from service.cli.client import Client
+from service.cli.client.answers import Refused
+from service.cli.client.client import Client
 from service.cli.code_archive import (
     Code,
     files_from_elsewhere,

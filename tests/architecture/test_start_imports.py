@@ -39,7 +39,7 @@ NOT_FOR_A_REPORT = (
     "service.api.openapi.document",
     "service.background.loop",
     "service.cli.all_commands",
-    "service.cli.client",
+    "service.cli.client.client",
     "fastapi",
     "httpx",
     "numpy",

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from service.cli.client import Client
+from service.cli.client.client import Client
 from service.stack.state_file import read_state
 from tests.processes import left_alive
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
-from service.cli.answers import Unreachable
+from service.cli.client.answers import Unreachable
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.ports import accepts
 from tests.e2e.conftest import COMMAND_SECONDS, FREE_PORTS, PACELINE, STOP_SECONDS, Stack, running_stack, until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.cli.client import Client
+from service.cli.client.client import Client
 from service.cli.code_archive import packed
 from tests.e2e.conftest import Stack, running_stack, until
 

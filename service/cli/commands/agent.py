@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from service.cli.commands.serve import PANEL
+from service.cli.options.shared_options import LOCAL_URL, Url, access_token
 from service.cli.process_log import set_up_log
-from service.cli.shared_options import LOCAL_URL, Url, access_token
 from service.settings import switch
 
 app = typer.Typer()

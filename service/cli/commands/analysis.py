@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from service.cli import set_option, submission
-from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli import submission
+from service.cli.options import set_option
+from service.cli.options.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.terminal import analysis_tables, console
 
 PANEL = "Analysis"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.serve import PANEL
-from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir
+from service.cli.options.shared_options import DEFAULT_DATA_DIR, DataDir
 from service.cli.terminal import console
 from service.clock import utc_now
 from service.settings import Settings

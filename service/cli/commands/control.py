@@ -9,10 +9,10 @@ import typer
 from rich.markup import escape
 
 from search.numbers_in_messages import counted
-from service.cli import set_option
-from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.options import set_option
+from service.cli.options.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.options.trial_reference import is_trial, trial_id
 from service.cli.terminal import console
-from service.cli.trial_reference import is_trial, trial_id
 
 PANEL = "Control of experiments"
 app = typer.Typer()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from service.cli.commands.serve import PANEL
-from service.cli.shared_options import LOCAL_URL, AsJson, Url, addresses_in
+from service.cli.options.shared_options import LOCAL_URL, AsJson, Url, addresses_in
 from service.cli.terminal import console
 
 app = typer.Typer()

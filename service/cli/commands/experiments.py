@@ -11,14 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from search.numbers_in_messages import counted
-from service.cli import set_option, submission
+from service.cli import submission
 from service.cli.arguments import BadArgument
-from service.cli.client import Client
-from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.client.client import Client
+from service.cli.options import set_option
+from service.cli.options.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
+from service.cli.options.trial_reference import is_trial, trial_id
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
 from service.cli.terminal.experiment_end import WAIT_EXIT_CODES, ended_experiment
 from service.cli.terminal.outage import Outage
-from service.cli.trial_reference import is_trial, trial_id
 
 PANEL = "Experiments"
 SHOWN_TRIALS = 200

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from service.cli.options.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port, access_token
 from service.cli.process_log import set_up_log
-from service.cli.shared_options import DEFAULT_DATA_DIR, DataDir, MlflowPort, Port, access_token
 from service.cli.terminal import console
 
 PANEL = "Everything on this machine"

@@ -12,15 +12,15 @@ from rich.markup import escape
 
 from search.numbers_in_messages import counted
 from service.cli import arguments
-from service.cli.answers import Refused
-from service.cli.client import Client, path_of
-from service.cli.download import fetch_archive
-from service.cli.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
+from service.cli.client.answers import Refused
+from service.cli.client.client import Client, path_of
+from service.cli.client.download import fetch_archive
+from service.cli.options.shared_options import LOCAL_URL, AsJson, Experiment, Trial, Url, connect
+from service.cli.options.trial_reference import check_trial, is_trial, trial_id
 from service.cli.terminal import console, terminal_tables
 from service.cli.terminal.followed_log import followed_log
 from service.cli.terminal.log_output import log_output
 from service.cli.terminal.outage import Outage
-from service.cli.trial_reference import check_trial, is_trial, trial_id
 
 PANEL = "Trials"
 app = typer.Typer()

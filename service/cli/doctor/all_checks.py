@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from service.cli.arguments import BadArgument
-from service.cli.client import Client
+from service.cli.client.client import Client
 from service.cli.doctor.check import Check, failed
 from service.cli.doctor.cluster_checks import check_cluster
 from service.cli.doctor.service_checks import check_service
 from service.cli.doctor.settings_checks import check_settings
-from service.cli.shared_options import access_token
+from service.cli.options.shared_options import access_token
 from service.settings import BadSettings, storage_location
 
 

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from service.cli.client import LOOPBACK
+from service.cli.client.client import LOOPBACK
 from service.settings import without_credentials
 from trainer.process_log.foreign_answers import EXCERPT
 

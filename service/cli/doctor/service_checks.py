@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 
 from search.numbers_in_messages import counted
-from service.cli.answers import Refused, Unreachable
-from service.cli.client import Client
-from service.cli.commands_for_calls import with_commands
+from service.cli.client.answers import Refused, Unreachable
+from service.cli.client.client import Client
+from service.cli.client.commands_for_calls import with_commands
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.cli.doctor.mlflow_check import why_no_answer
 

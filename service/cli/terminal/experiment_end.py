@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from service.cli.answers import Refused, Unreachable
-from service.cli.client import Client
+from service.cli.client.answers import Refused, Unreachable
+from service.cli.client.client import Client
 from service.cli.terminal.outage import POLL_SECONDS, Outage
 
 WAIT_EXIT_CODES = {"completed": 0, "failed": 3, "stopped": 4}

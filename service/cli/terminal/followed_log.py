@@ -9,8 +9,8 @@ from itertools import islice
 from operator import eq
 from typing import Any
 
-from service.cli.answers import Refused, Unreachable
-from service.cli.client import Client
+from service.cli.client.answers import Refused, Unreachable
+from service.cli.client.client import Client
 from service.cli.terminal.outage import POLL_SECONDS, Outage
 
 FIRST_ATTEMPT = 1

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.cli.answers import Refused, Unreachable
+from service.cli.client.answers import Refused, Unreachable
 
 OUTAGE_SECONDS = 300.0
 """How long the service may not answer before following ends: longer than a restart, or an upgrade, takes."""

@@ -10,8 +10,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from service.cli.answers import Refused, Unreachable
-from service.cli.client import Client
+from service.cli.client.answers import Refused, Unreachable
+from service.cli.client.client import Client
 from service.cli.terminal import progress_view
 from service.cli.terminal.experiment_end import ENDED
 from service.cli.terminal.live_table import live_table

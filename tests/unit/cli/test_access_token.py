@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from service.cli.shared_options import access_token
+from service.cli.options.shared_options import access_token
 
 
 @pytest.mark.parametrize(("token", "found"), [(" pl_a1\n", "pl_a1"), ("", None), (" ", None)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.client import CONNECTION_VARIABLES
+from service.cli.client.client import CONNECTION_VARIABLES
 from service.cli.doctor.check import CheckState
 from service.cli.doctor.settings_checks import check_settings
 from tests.unit.cli.conftest import Run

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from service.cli.all_commands import app
-from service.cli.client import Client
+from service.cli.client.client import Client
 from service.cli.terminal import console, terminal_tables, watch
 from service.stack.ports import free_port
 from tests.unit.cli.canned_service import Answer, answer, answering

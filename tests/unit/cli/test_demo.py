@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from service.cli import demo
-from service.cli.answers import Unreachable
+from service.cli.client.answers import Unreachable
 from service.stack.state_file import state_file
 from tests.processes import left_alive
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.cli import download
-from service.cli.client import Client
-from service.cli.download import CannotFetch, fetch_archive
+from service.cli.client import download
+from service.cli.client.client import Client
+from service.cli.client.download import CannotFetch, fetch_archive
 from tests.unit.cli.canned_service import Answer, answering, problem
 from tests.unit.cli.conftest import Run, external, finish_one
 from tests.unit.cli.proxy import proxying, with_close

@@ -12,9 +12,9 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from service.cli import client
-from service.cli.answers import Refused, Unreachable
-from service.cli.client import Client
+from service.cli.client import client
+from service.cli.client.answers import Refused, Unreachable
+from service.cli.client.client import Client
 from service.cli.terminal.followed_log import BOOKMARK_LINES, followed_log
 from service.cli.terminal.outage import Outage
 

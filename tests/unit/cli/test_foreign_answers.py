@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.cli.answers import Refused
-from service.cli.client import Client
+from service.cli.client.answers import Refused
+from service.cli.client.client import Client
 from service.cli.terminal import console, watch
 from tests.unit.cli.canned_service import Answer, answer, answering, problem
 from tests.unit.cli.conftest import Run, submitted

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.cli.answers import Unreachable
-from service.cli.client import Client
+from service.cli.client.answers import Unreachable
+from service.cli.client.client import Client
 from service.cli.terminal import followed_log
 from service.cli.terminal.log_output import log_output
 from tests.unit.cli.conftest import Run, external, finish_one

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.cli import client
-from service.cli.answers import Refused, Unreachable
+from service.cli.client import client
+from service.cli.client.answers import Refused, Unreachable
 from service.stack.ports import free_port
 from tests.unit.cli.canned_service import LOST, Answer, answer, answering, problem
 from tests.unit.cli.conftest import Run, external

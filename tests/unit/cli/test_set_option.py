@@ -3,7 +3,7 @@
 import pytest
 
 from service.cli.arguments import BadArgument
-from service.cli.set_option import fields_of, merge_patch, path_text
+from service.cli.options.set_option import fields_of, merge_patch, path_text
 
 
 def test_settings_become_one_patch_with_values_in_json_or_text() -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from service.cli.client import Client
+from service.cli.client.client import Client
 from tests.unit.cli.canned_service import answering, problem
 from tests.unit.cli.conftest import SPEC, Run, submitted
 

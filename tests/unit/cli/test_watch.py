@@ -8,8 +8,8 @@ import httpx
 import pytest
 from rich.console import Console
 
-from service.cli.answers import Refused, Unreachable
-from service.cli.client import Client
+from service.cli.client.answers import Refused, Unreachable
+from service.cli.client.client import Client
 from service.cli.terminal import watch
 
 SERVER = "http://127.0.0.1:5000"

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.cli.set_option import fields_of
+from service.cli.options.set_option import fields_of
 from service.specification.changed_document import changed_document
 
 

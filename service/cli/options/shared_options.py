@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 
-from service.cli.client import Client
-from service.cli.trial_reference import check_trial
+from service.cli.client.client import Client
+from service.cli.options.trial_reference import check_trial
 from service.settings import expanded, without_password
 from service.stack.ports import MAX_PORT, accepts
 

@@ -15,9 +15,9 @@ from typing import TextIO
 import httpx
 
 from search.numbers_in_messages import counted
-from service.cli.answers import Refused, Unreachable
 from service.cli.arguments import BadArgument
-from service.cli.client import Client
+from service.cli.client.answers import Refused, Unreachable
+from service.cli.client.client import Client
 from service.settings import without_password
 
 MAX_FAILURES = 5

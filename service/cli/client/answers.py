@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from service.cli.commands_for_calls import with_commands
-from service.cli.kinds import Kind
+from service.cli.client.commands_for_calls import with_commands
+from service.cli.client.kinds import Kind
 from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
 from trainer.process_log.foreign_answers import API_CALL, IS_IT_A_PROXY, certificate_problem, foreign_answer
@@ -27,7 +27,7 @@ UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 SHOW_TRACEBACK = "PACELINE_TRACEBACK"
 """The environment variable that, as `1`, shows such an error with its traceback."""
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 
 
 class Unreachable(Exception):

@@ -3,7 +3,7 @@
 import re
 
 from service.cli.arguments import BadArgument
-from service.cli.client import Client
+from service.cli.client.client import Client
 
 _ID = re.compile("t-[0-9a-f]{12}")
 _NUMBERED = re.compile("(.+)#([0-9]{1,9})", re.DOTALL)

@@ -10,10 +10,9 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from service.cli.answers import Json, Refused, Unreachable, body_of, foreign, raise_for_status, undecodable
 from service.cli.arguments import BadArgument
-from service.cli.code_archive import Code
-from service.cli.kinds import (
+from service.cli.client.answers import Json, Refused, Unreachable, body_of, foreign, raise_for_status, undecodable
+from service.cli.client.kinds import (
     AGENT,
     CHECKPOINT,
     CHECKPOINT_PLAN,
@@ -31,6 +30,7 @@ from service.cli.kinds import (
     Kind,
     page_of,
 )
+from service.cli.code_archive import Code
 from service.settings import without_password
 
 TIMEOUT_SECONDS = 30
