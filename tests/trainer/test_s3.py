@@ -15,7 +15,7 @@ from tests.trainer.absent_storage import check_archive_of_step_3, continued_afte
 from tests.trainer.conftest import another_agent, until
 from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.s3_server import S3Server
-from trainer.agent.slot_pool import IDLE_SLOT_SECONDS
+from trainer.agent.slot_pool.slot_pool import IDLE_SLOT_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

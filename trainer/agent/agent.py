@@ -25,10 +25,10 @@ from trainer.agent.cluster import ClusterUnreachable, connect
 from trainer.agent.liveness_lock import LivenessLock
 from trainer.agent.lost_attempts import LostAttemptAudit
 from trainer.agent.pending_assignment import PendingAssignment
-from trainer.agent.pooled_slot import AttemptId
 from trainer.agent.process_identity import Instance, instance_of, is_dead
 from trainer.agent.secret_sources import SecretNotAvailable, SecretSources
-from trainer.agent.slot_pool import IDLE_SLOT_SECONDS, LostAttempts, SlotPool
+from trainer.agent.slot_pool.pooled_slot import AttemptId
+from trainer.agent.slot_pool.slot_pool import IDLE_SLOT_SECONDS, LostAttempts, SlotPool
 from trainer.agent.storage_probe import StorageProbe
 from trainer.client.addresses import ServiceAddresses
 from trainer.client.errors import AgentNameTaken, CallRefused, ServiceFailed, ServiceUnreachable

@@ -8,7 +8,7 @@ the audit notices sooner.
 import time
 from collections.abc import Iterable, Mapping
 
-from trainer.agent.pooled_slot import AttemptId, PooledSlot
+from trainer.agent.slot_pool.pooled_slot import AttemptId, PooledSlot
 
 
 class LostAttemptAudit:

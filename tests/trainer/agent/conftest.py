@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.agent.played_slot import ASSIGNMENT
-from trainer.agent import slot_pool
+from trainer.agent.slot_pool import slot_pool
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from trainer.agent.pooled_slot import PooledSlot
-from trainer.agent.slot_key import slot_key
+from trainer.agent.slot_pool.pooled_slot import PooledSlot
+from trainer.agent.slot_pool.slot_key import slot_key
 from trainer.slot.slot_status import SlotStatus
 
 ASSIGNMENT = {"experiment_id": "x-1", "trainer": {"entrypoint": "train:train_fn"}}

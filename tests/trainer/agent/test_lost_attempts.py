@@ -110,7 +110,7 @@ def running(start: Any, pool: NoSlots | None = None) -> Iterator[None]:
 
 
 def pooled(name: str = "slot", **fields: Any) -> Any:
-    from trainer.agent.pooled_slot import PooledSlot  # noqa: PLC0415 - heavy
+    from trainer.agent.slot_pool.pooled_slot import PooledSlot  # noqa: PLC0415 - heavy
 
     return PooledSlot(name, actor=None, **fields)
 

@@ -8,10 +8,11 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 
 from tests.trainer.agent.played_slot import ASSIGNMENT, IDLE, NOTHING_YET, SINCE, STARTING, PlayedSlot, pooled
-from trainer.agent import cluster, slot_pool
-from trainer.agent.pooled_slot import PooledSlot
-from trainer.agent.slot_key import slot_key
-from trainer.agent.slot_pool import SlotPool
+from trainer.agent import cluster
+from trainer.agent.slot_pool import slot_pool
+from trainer.agent.slot_pool.pooled_slot import PooledSlot
+from trainer.agent.slot_pool.slot_key import slot_key
+from trainer.agent.slot_pool.slot_pool import SlotPool
 from trainer.client.addresses import ServiceAddresses
 
 UNAVAILABLE = ActorUnavailableError("The actor is temporarily unavailable", None)

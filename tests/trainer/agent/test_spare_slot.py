@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ray.exceptions import RayActorError
 
-from trainer.agent import spare_slot
-from trainer.agent.spare_slot import SpareSlot
+from trainer.agent.slot_pool import spare_slot
+from trainer.agent.slot_pool.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
 
 

@@ -13,9 +13,9 @@ from tests.trainer.agent.played_slot import (
     PlayedSlot,
     pooled,
 )
-from trainer.agent import slot_pool
-from trainer.agent.slot_key import slot_key
-from trainer.agent.slot_pool import SlotPool
+from trainer.agent.slot_pool import slot_pool
+from trainer.agent.slot_pool.slot_key import slot_key
+from trainer.agent.slot_pool.slot_pool import SlotPool
 from trainer.client.addresses import ServiceAddresses
 from trainer.slot.nodes.withheld_nodes import WITHHELD_SECONDS
 from trainer.slot.slot_status import SlotStatus

@@ -17,10 +17,10 @@ from trainer.agent.cluster import (
     start_slot,
     total_resources,
 )
-from trainer.agent.pooled_slot import AttemptId, PooledSlot, Scaling
-from trainer.agent.prestarted_workers import PrestartLoop
-from trainer.agent.slot_key import slot_key
-from trainer.agent.spare_slot import SpareSlot
+from trainer.agent.slot_pool.pooled_slot import AttemptId, PooledSlot, Scaling
+from trainer.agent.slot_pool.prestarted_workers import PrestartLoop
+from trainer.agent.slot_pool.slot_key import slot_key
+from trainer.agent.slot_pool.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train.cluster_state import node_labels, orphaned_placement_groups, remove_group
 from trainer.ray_train.processes.worker_start import forked_runtime_env
