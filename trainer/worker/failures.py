@@ -13,8 +13,8 @@ from trainer.open_file_limit import has_node_too_many, has_process_too_many, ope
 from trainer.ray_train.ray_errors import CONNECTION_FAILURES
 from trainer.storable_values import storable_text
 from trainer.worker.node_disk import OBJECT_STORE_ERRORS, OBJECT_STORE_FULL, NodeDiskFailed, ObjectStoreFailed
-from trainer.worker.user_code import BadEntrypoint
-from trainer.worker.user_frames import is_raised_in, plain_traceback, user_location, user_traceback
+from trainer.worker.user_code.user_code import BadEntrypoint
+from trainer.worker.user_code.user_frames import is_raised_in, plain_traceback, user_location, user_traceback
 
 # The kinds of `trainer.wire.FailureKind`, spelled out: pydantic may not be installed where this code runs.
 LOST, PREEMPTED, OUT_OF_MEMORY = "lost", "preempted", "out_of_memory"

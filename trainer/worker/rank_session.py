@@ -42,21 +42,21 @@ from trainer.unused_folders import ScratchFolder
 from trainer.worker.commands.command import Command, run_command
 from trainer.worker.commands.command_output import last_lines
 from trainer.worker.datasets.dataset_shards import DatasetShards, DataWait
-from trainer.worker.exit_code import record_exit_code
 from trainer.worker.failures import CommandFailed, Failure, describe, headline, not_read, not_saved
-from trainer.worker.forked_child import ending_forked_children
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.node_disk import has_room, naming_failed_disk
-from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
+from trainer.worker.process_end.exit_code import record_exit_code
+from trainer.worker.process_end.forked_child import ending_forked_children
+from trainer.worker.process_end.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset.baseline import Baseline
 from trainer.worker.system_metrics.nvidia_smi import Gpu
 from trainer.worker.system_metrics.sampler import sampling, visible_gpus
-from trainer.worker.user_code import call, find_function, lock_package, refusing_shutdown
+from trainer.worker.user_code.user_code import call, find_function, lock_package, refusing_shutdown
+from trainer.worker.user_code.working_directory import WorkingDirectory
 from trainer.worker.wait_notices import noticing_waits
-from trainer.worker.working_directory import WorkingDirectory
 
 logger = logging.getLogger("paceline")
 

@@ -11,7 +11,7 @@ from trainer.storable_values import json_metrics, storable_text
 from trainer.worker.checkpoint_names import checked_name
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import RankReport
-from trainer.worker.oom_counter import read_oom_kills
+from trainer.worker.process_end.oom_counter import read_oom_kills
 
 STOP_MESSAGE = (
     "the service has ended this attempt at a report (early stopping, a limit, a user, or a node that is drained); "

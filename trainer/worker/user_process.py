@@ -6,10 +6,10 @@ import ray
 from ray.exceptions import RayError
 
 from trainer.ray_train.node_call import run_on_node
-from trainer.worker.exit_code import record_exit_code
 from trainer.worker.failures import USER_ERROR, Failure
 from trainer.worker.logs.log_follower import output_paths
-from trainer.worker.own_end import read_own_end
+from trainer.worker.process_end.exit_code import record_exit_code
+from trainer.worker.process_end.own_end import read_own_end
 
 
 @dataclass(frozen=True)

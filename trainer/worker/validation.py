@@ -26,8 +26,8 @@ from trainer.worker.failures import (
 )
 from trainer.worker.logs.masker import Masker
 from trainer.worker.logs.sent_output import sending_output
-from trainer.worker.user_code import enter_package, find_function, refusing_exit
-from trainer.worker.user_frames import user_location, user_traceback
+from trainer.worker.user_code.user_code import enter_package, find_function, refusing_exit
+from trainer.worker.user_code.user_frames import user_location, user_traceback
 from trainer.worker.user_process import this_process
 
 Validated = tuple[dict[str, Any] | None, dict[str, Any] | None]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainer.worker.reset.baseline import Baseline
-from trainer.worker.user_code import call, find_function
+from trainer.worker.user_code.user_code import call, find_function
 
 
 @dataclass

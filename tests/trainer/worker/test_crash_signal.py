@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker import crash_signal
-from trainer.worker.crash_signal import UserCrash, find_user_crash
+from trainer.worker.process_end import crash_signal
+from trainer.worker.process_end.crash_signal import UserCrash, find_user_crash
 
 PID = 3428
 RECEIVED = (
@@ -18,7 +18,7 @@ STACK = "Stack (most recent call first):\n"
 STRING_AT = '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
 TRAIN = '  File "/tmp/packages/ab12/train.py", line 6 in train\n'
 RAY = '  File "/srv/venv/lib/python3.11/site-packages/ray/data/iterator.py", line 487 in __next__\n'
-OURS = f'  File "{Path(crash_signal.__file__).with_name("rank_session.py")}", line 151 in run\n'
+OURS = f'  File "{Path(crash_signal.__file__).parents[1] / "rank_session.py"}", line 151 in run\n'
 THREAD = '  File "/usr/lib/python3.11/threading.py", line 982 in run\n'
 MODULES = "\nExtension modules: msgpack._cmsgpack, google._upb._message (total: 2)\n"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.exit_code import OwnExit, read_exit_code, record_exit_code
+from trainer.worker.process_end.exit_code import OwnExit, read_exit_code, record_exit_code
 
 START = """
 import ctypes, os, signal, sys, threading
-from trainer.worker.exit_code import record_exit_code
+from trainer.worker.process_end.exit_code import record_exit_code
 print(record_exit_code(sys.argv[1]), flush=True)
 assert record_exit_code(sys.argv[1]), "a second attempt of the process"
 """

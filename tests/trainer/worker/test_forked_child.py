@@ -7,7 +7,7 @@ import pytest
 
 FORKS = """
 import os, sys
-from trainer.worker.forked_child import ending_forked_children
+from trainer.worker.process_end.forked_child import ending_forked_children
 
 def train_fn():
     child = os.fork()
@@ -44,7 +44,7 @@ def test_a_forked_child_ends_with_the_code_and_the_traceback_of_a_plain_script(
 
 QUEUES = """
 import multiprocessing, os
-from trainer.worker.forked_child import ending_forked_children
+from trainer.worker.process_end.forked_child import ending_forked_children
 
 context = multiprocessing.get_context("fork")
 queue, (to_worker, of_worker) = context.SimpleQueue(), context.Pipe()

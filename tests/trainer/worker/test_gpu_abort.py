@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.gpu_abort import GpuAbort, find_gpu_abort
+from trainer.worker.process_end.gpu_abort import GpuAbort, find_gpu_abort
 
 ASSERTION = 'IndexKernel.cu:111: Assertion `index < sizes[i] && "index out of bounds"` failed.'
 WATCHDOG = "[rank0]:[E1127 04:18:39.7 ProcessGroupNCCL.cpp:2119] [Rank 0] Process group watchdog thread terminated with"

@@ -19,7 +19,7 @@ from trainer.worker.datasets.dataset_server import DatasetMaker
 from trainer.worker.failures import CANNOT_START, LOST, DatasetNotMade, Failure, describe
 from trainer.worker.node_disk import NodeDiskFailed
 from trainer.worker.rank_session import Job, RankSession
-from trainer.worker.user_code import enter_package
+from trainer.worker.user_code.user_code import enter_package
 from trainer.worker.user_process import UserProcess
 from trainer.worker.validation import ValidationJob, validate
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.oom_counter import COUNTER_VARIABLE, find_oom_counter, read_oom_kills
+from trainer.worker.process_end.oom_counter import COUNTER_VARIABLE, find_oom_counter, read_oom_kills
 
 EVENTS = "low 0\nhigh 12\nmax 340\noom 2\noom_kill 3\noom_group_kill 0\n"
 CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"

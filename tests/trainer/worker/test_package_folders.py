@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.user_code import lock_package, unpack
+from trainer.worker.user_code.user_code import lock_package, unpack
 
 pytestmark = pytest.mark.slow
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from trainer.worker.user_code import lock_package
+from trainer.worker.user_code.user_code import lock_package
 lock_package(Path(sys.argv[1]), "train.py", lambda: b"x = 1")
 print("held", flush=True)
 time.sleep(600)

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 import ray
 
-from trainer.worker.user_code import BadEntrypoint, call, find_function, refusing_exit, refusing_shutdown, unpack
+from trainer.worker.user_code.user_code import (
+    BadEntrypoint,
+    call,
+    find_function,
+    refusing_exit,
+    refusing_shutdown,
+    unpack,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from trainer.worker.package_files import write_listing
-from trainer.worker.working_directory import COPIED_BYTES, WorkingDirectory
+from trainer.worker.user_code.package_files import write_listing
+from trainer.worker.user_code.working_directory import COPIED_BYTES, WorkingDirectory
 
 RUN = "digits-x-0123456789ab/trial-{}-attempt-1"
 
 USER = """
 import os, sys
 from pathlib import Path
-from trainer.worker.working_directory import WorkingDirectory
+from trainer.worker.user_code.working_directory import WorkingDirectory
 os.makedirs(sys.argv[1], exist_ok=True)
 os.chdir(sys.argv[1])
 directory = WorkingDirectory(Path(sys.argv[1]), Path(sys.argv[2]), ranks=2)

@@ -11,7 +11,7 @@ from ray.exceptions import RayActorError, RayError
 
 from trainer.worker.failures import Failure
 from trainer.worker.messages import WorkerEnded, WorkerStarted
-from trainer.worker.own_end import OwnEnd
+from trainer.worker.process_end.own_end import OwnEnd
 
 ALIVE_SECONDS = 10.0
 """A living worker answers within milliseconds, unless native code holds its interpreter. A death is known

@@ -32,7 +32,7 @@ from trainer.worker.failures import (
     headline,
     is_from_restarted_head,
 )
-from trainer.worker.user_frames import user_traceback
+from trainer.worker.user_code.user_frames import user_traceback
 
 # The longest texts that are sent, in characters.
 MAX_MESSAGE = 2_000

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment
-from trainer.worker.function_stack import log_function_stack
+from trainer.worker.user_code.function_stack import log_function_stack
 
 STACK_SECONDS = 5.0
 """How long before the workers are killed the log gets the stacks of their training functions."""

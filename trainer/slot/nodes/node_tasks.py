@@ -7,9 +7,9 @@ from pathlib import Path
 
 from trainer.storable_values import storable_text
 from trainer.worker.event_files import keep_event_files
-from trainer.worker.oom_counter import read_oom_kills
-from trainer.worker.own_end import OwnEnd, read_own_end
-from trainer.worker.working_directory import remove as remove_directory
+from trainer.worker.process_end.oom_counter import read_oom_kills
+from trainer.worker.process_end.own_end import OwnEnd, read_own_end
+from trainer.worker.user_code.working_directory import remove as remove_directory
 
 MAX_REST_BYTES = 50_000_000
 

@@ -32,9 +32,9 @@ from trainer.worker.commands.inbox import Exited, Failed, Inbox, Message, Shared
 from trainer.worker.commands.master_port import find_master_port
 from trainer.worker.commands.snapshot import Later, Snapshot
 from trainer.worker.failures import BadCommandFile, CommandFailed
-from trainer.worker.oom_counter import find_oom_counter, read_oom_kills
+from trainer.worker.process_end.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import StopTraining
-from trainer.worker.user_code import BadEntrypoint
+from trainer.worker.user_code.user_code import BadEntrypoint
 
 KEEP_ALIVE_SECONDS = 30.0
 """Ray warns of a broadcast for which ranks wait longer than a minute."""

@@ -31,7 +31,7 @@ from trainer.worker.failures import (
     headline,
     kind_of,
 )
-from trainer.worker.user_frames import user_traceback
+from trainer.worker.user_code.user_frames import user_traceback
 from trainer.worker.user_process import UserProcess, this_process
 
 STORE_JOIN_SECONDS = 5.0

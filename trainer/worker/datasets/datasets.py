@@ -22,9 +22,9 @@ from trainer.worker.failures import (
 )
 from trainer.worker.logs.masker import Masker
 from trainer.worker.logs.sent_output import sending_output
-from trainer.worker.namesakes import is_inside
-from trainer.worker.user_code import BadEntrypoint, call, enter_package, find_function, refusing_exit
-from trainer.worker.user_frames import user_location, user_traceback
+from trainer.worker.user_code.namesakes import is_inside
+from trainer.worker.user_code.user_code import BadEntrypoint, call, enter_package, find_function, refusing_exit
+from trainer.worker.user_code.user_frames import user_location, user_traceback
 
 Answer = tuple[Any, dict[str, Any] | None]
 """A value, or else the fields of a `Failure`: an exception of our own class could not be read in another process."""

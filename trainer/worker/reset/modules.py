@@ -8,7 +8,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 
-from trainer.worker.namesakes import is_inside
+from trainer.worker.user_code.namesakes import is_inside
 
 
 def unload_modules(

@@ -39,7 +39,7 @@ from trainer.worker.failures import (
     not_read,
     not_saved,
 )
-from trainer.worker.user_code import call, find_function, unpack
+from trainer.worker.user_code.user_code import call, find_function, unpack
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 

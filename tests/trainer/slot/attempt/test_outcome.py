@@ -18,9 +18,9 @@ from trainer.slot.attempt.attempt_state import (
 from trainer.slot.attempt.outcome import AGENT_SHUT_DOWN, AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
 from trainer.wire import Finish
-from trainer.worker.exit_code import OwnExit
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 from trainer.worker.messages import WorkerEnded, WorkerStarted
+from trainer.worker.process_end.exit_code import OwnExit
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 

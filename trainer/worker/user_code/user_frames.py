@@ -58,8 +58,8 @@ def plain_traceback(error: BaseException) -> str:
 
 
 def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSummary]:
-    # Where this code was written, which may be another machine. Two levels up is the folder of the whole trainer.
-    ours = os.path.dirname(os.path.dirname(_user_frames.__code__.co_filename)) + os.sep  # noqa: PTH120
+    # Where this code was written, which may be another machine. Its third parent is the folder of the whole trainer.
+    ours = f"{PurePath(_user_frames.__code__.co_filename).parents[2]}{os.sep}"
     for frame in frames:
         if not frame.filename.startswith((ours, "<frozen importlib")):
             yield frame

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from trainer.worker.user_frames import user_traceback
+from trainer.worker.user_code.user_frames import user_traceback
 
 
 @contextlib.contextmanager

@@ -5,9 +5,10 @@ import os
 import sys
 import traceback
 from itertools import dropwhile
+from pathlib import PurePath
 
 from trainer.ray_train.train_session import training_thread, world
-from trainer.worker.user_code import call, find_function
+from trainer.worker.user_code.user_code import call, find_function
 
 logger = logging.getLogger("paceline")
 
@@ -30,7 +31,7 @@ def log_function_stack(why: str) -> None:
 
 def _user_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
     """The frames below the import or the call of the user's function, without the frames of Paceline."""
-    ours = os.path.dirname(os.path.dirname(log_function_stack.__code__.co_filename)) + os.sep  # noqa: PTH120
+    ours = f"{PurePath(log_function_stack.__code__.co_filename).parents[2]}{os.sep}"
 
     def calls_user(frame: traceback.FrameSummary) -> bool:
         return frame.filename.startswith(ours) and frame.name in CALLS_USER_CODE

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from trainer.worker.crash_signal import UserCrash, find_user_crash
-from trainer.worker.exit_code import OwnExit, read_exit_code
-from trainer.worker.gpu_abort import GpuAbort, find_gpu_abort
+from trainer.worker.process_end.crash_signal import UserCrash, find_user_crash
+from trainer.worker.process_end.exit_code import OwnExit, read_exit_code
+from trainer.worker.process_end.gpu_abort import GpuAbort, find_gpu_abort
 
 OwnEnd = OwnExit | GpuAbort | UserCrash
 

@@ -77,7 +77,7 @@ def _crash(signal: str, output: str) -> UserCrash | None:
     found = STACK.search(output)
     if found is None:
         return None
-    ours = os.path.dirname(os.path.dirname(find_user_crash.__code__.co_filename)) + os.sep  # noqa: PTH120
+    ours = f"{PurePath(find_user_crash.__code__.co_filename).parents[2]}{os.sep}"
     frames = FRAME.findall(found[1])
     called_by = next((number for number, (file, *_) in enumerate(frames) if file.startswith(ours)), None)
     if called_by is None and CUT not in found[1]:
