@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem
 
 from trainer.open_file_limit import open_file_advice
-from trainer.ray_train.file_copy import ELSEWHERE_ADVICE
+from trainer.ray_train.checkpoints.file_copy import ELSEWHERE_ADVICE
 
 logger = logging.getLogger(__name__)
 

@@ -35,9 +35,9 @@ from ray.train.v2._internal.execution.train_fn_utils import (
 from ray.train.v2._internal.logging import patch_print
 
 from trainer.phase_times import CHECKPOINTING, DATA, REPORTING
-from trainer.ray_train.checkpoint_file_sizes import FileSizes, checked_file_sizes, file_sizes
-from trainer.ray_train.file_copy import save_files
-from trainer.ray_train.resumed_checkpoint import OnReadError, ResumedCheckpoint
+from trainer.ray_train.checkpoints.checkpoint_file_sizes import FileSizes, checked_file_sizes, file_sizes
+from trainer.ray_train.checkpoints.file_copy import save_files
+from trainer.ray_train.checkpoints.resumed_checkpoint import OnReadError, ResumedCheckpoint
 from trainer.storable_values import metrics_for_ray
 from trainer.unused_folders import ScratchFolder
 

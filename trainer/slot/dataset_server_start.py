@@ -5,7 +5,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainer.ray_train.dataset_server_callback import StartServer
+from trainer.ray_train.datasets.dataset_server_callback import StartServer
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.assignment import Assignment
 from trainer.slot.user_package import UserPackage

@@ -13,8 +13,8 @@ from typing import Any
 
 import ray
 
+from trainer.ray_train.checkpoints.resumed_checkpoint import ResumedCheckpoint
 from trainer.ray_train.processes.forked_children import detach_children_from_ray
-from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
 from trainer.storable_values import json_metrics
 from trainer.unused_folders import ScratchFolder
 from trainer.worker.failures import (

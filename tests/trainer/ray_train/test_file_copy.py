@@ -49,7 +49,7 @@ def saved(s3: S3Server) -> set[str]:
 def test_a_file_that_a_bucket_denies_to_the_last_is_an_error(
     s3: S3Server, storage: "Storage", checkpoint: Path, method: str
 ) -> None:
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415
 
     s3.denies_writing = lambda used, path: used == method and path.endswith("/model.bin")
     with pytest.raises(OSError, match="ACCESS_DENIED"):
@@ -60,7 +60,7 @@ def test_a_file_that_a_bucket_denies_to_the_last_is_an_error(
 def test_a_file_that_a_bucket_denies_for_a_while_arrives_unchanged(
     s3: S3Server, storage: "Storage", checkpoint: Path
 ) -> None:
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415
 
     calls = itertools.count(1)
     s3.denies_writing = lambda _, __: next(calls) <= 3
@@ -76,7 +76,7 @@ def test_a_file_that_a_bucket_denies_for_a_while_arrives_unchanged(
 def test_what_links_lead_to_is_saved(s3: S3Server, storage: "Storage", tmp_path: Path, place: str) -> None:
     from pyarrow.fs import FileSelector, LocalFileSystem  # noqa: PLC0415 - heavy
 
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415
 
     folder, elsewhere = tmp_path / "checkpoint", tmp_path / "cache"
     for made in (folder / "own", elsewhere / "inner"):
@@ -112,7 +112,7 @@ def test_a_file_for_which_a_gateway_has_answered_is_an_error(
     s3: S3Server, storage: "Storage", checkpoint: Path, page: bytes, answered: str
 ) -> None:
     """Pyarrow gives no error; a page has the size of a file, if that is asked for the file alone."""
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415
 
     methods = {"each call": "HEAD GET PUT POST", "writing": "PUT POST", "writing and reading a file": "HEAD PUT POST"}
     s3.page = lambda method, _: page if method in methods[answered].split() else None
@@ -125,7 +125,7 @@ def test_a_file_for_which_a_gateway_has_answered_is_an_error(
 def test_files_for_which_a_gateway_answers_for_a_while_arrive(
     s3: S3Server, storage: "Storage", checkpoint: Path
 ) -> None:
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415
 
     calls = itertools.count(1)
     s3.page = lambda _, path: PAGE if "/model.bin" in path and next(calls) <= 3 else None
@@ -138,7 +138,7 @@ def test_files_for_which_a_gateway_answers_for_a_while_arrive(
 
 
 def test_many_files_are_confirmed_with_one_call(s3: S3Server, storage: "Storage", tmp_path: Path) -> None:
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415
 
     (folder := tmp_path / "many").mkdir()
     for number in range(30):
@@ -151,7 +151,7 @@ def test_many_files_are_confirmed_with_one_call(s3: S3Server, storage: "Storage"
 def test_a_file_that_another_rank_saves_under_the_same_name_is_no_error(
     storage: "Storage", checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainer.ray_train import file_copy  # noqa: PLC0415
+    from trainer.ray_train.checkpoints import file_copy  # noqa: PLC0415
 
     copy_file = file_copy.copy_file
 
@@ -168,7 +168,7 @@ def test_a_file_that_another_rank_saves_under_the_same_name_is_no_error(
 def test_a_listing_that_is_refused_for_a_while_copies_no_file_again(
     s3: S3Server, storage: "Storage", checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainer.ray_train import file_copy  # noqa: PLC0415
+    from trainer.ray_train.checkpoints import file_copy  # noqa: PLC0415
 
     listed, calls = file_copy._listed, itertools.count()
 

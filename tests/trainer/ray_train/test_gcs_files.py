@@ -37,7 +37,7 @@ def storage_of(gcs: GcsServer) -> "tuple[FileSystem, str]":
 
 def save(gcs: GcsServer, checkpoint: Path, patience_seconds: float = 0.0) -> None:
     """As Ray Train does, which makes the directory first."""
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415 - heavy
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415 - heavy
 
     storage, folder = storage_of(gcs)
     storage.create_dir(folder)
@@ -50,7 +50,7 @@ def uri_of(gcs: GcsServer, path: str) -> str:
 
 
 def test_a_checkpoint_is_saved_downloaded_and_deleted(gcs: GcsServer, checkpoint: Path, tmp_path: Path) -> None:
-    from trainer.ray_train.checkpoint_download import download  # noqa: PLC0415 - heavy
+    from trainer.ray_train.checkpoints.checkpoint_download import download  # noqa: PLC0415 - heavy
     from trainer.slot.checkpoints.checkpoint_removal import delete_directory, remove_all_except  # noqa: PLC0415
 
     save(gcs, checkpoint)
@@ -77,7 +77,7 @@ def test_a_directory_that_is_already_deleted_is_no_error(gcs: GcsServer) -> None
 
 
 def test_a_missing_checkpoint_is_told_from_an_empty_one(gcs: GcsServer, tmp_path: Path) -> None:
-    from trainer.ray_train.checkpoint_download import download  # noqa: PLC0415 - heavy
+    from trainer.ray_train.checkpoints.checkpoint_download import download  # noqa: PLC0415 - heavy
 
     storage, folder = storage_of(gcs)
     with pytest.raises(FileNotFoundError):
@@ -102,7 +102,7 @@ def test_the_archive_of_an_empty_checkpoint_is_told_from_that_of_a_missing_one(g
 def test_a_gateway_that_answers_for_the_bucket_is_an_error_of_the_storage(
     gcs: GcsServer, checkpoint: Path, methods: set[str]
 ) -> None:
-    from trainer.ray_train.file_copy import save_files  # noqa: PLC0415 - heavy
+    from trainer.ray_train.checkpoints.file_copy import save_files  # noqa: PLC0415 - heavy
 
     storage, folder = storage_of(gcs)
     storage.create_dir(f"{folder}/settings")

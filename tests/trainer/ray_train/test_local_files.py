@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.ray_train.local_files import BadLink, entries_below
+from trainer.ray_train.checkpoints.local_files import BadLink, entries_below
 
 Scan = Callable[[Any], Any]
 

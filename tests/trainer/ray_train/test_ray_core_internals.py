@@ -181,7 +181,7 @@ def test_the_iterator_of_a_split_adds_up_for_how_long_its_reader_is_blocked() ->
     from ray.data._internal.iterator.stream_split_iterator import StreamSplitDataIterator
     from ray.data._internal.stats import DatasetStats
 
-    from trainer.ray_train.dataset_server_callback import blocked_seconds
+    from trainer.ray_train.datasets.dataset_server_callback import blocked_seconds
 
     iterator = StreamSplitDataIterator(None, 0, 1)
     assert isinstance(iterator._iter_stats, DatasetStats)
@@ -199,7 +199,7 @@ def test_the_timer_of_these_waits_can_be_replaced_by_one_that_knows_the_present_
     from ray.data._internal.iterator.stream_split_iterator import StreamSplitDataIterator
     from ray.data._internal.stats import Timer
 
-    from trainer.ray_train.batch_wait import timing_waits
+    from trainer.ray_train.datasets.batch_wait import timing_waits
 
     iterator = StreamSplitDataIterator(None, 0, 1)
     timer = timing_waits(iterator)

@@ -25,7 +25,7 @@ def test_a_save_is_refused_in_known_words_where_the_folder_of_the_run_is_missing
 def test_a_checkpoint_is_saved_by_a_function_that_can_be_replaced() -> None:
     from ray.train.v2._internal.execution import storage
 
-    from trainer.ray_train.file_copy import save_files
+    from trainer.ray_train.checkpoints.file_copy import save_files
 
     saving = source(storage.StorageContext.persist_current_checkpoint)
     call = re.search(r"\n +_pyarrow_fs_copy_files\((.*?)\n +\)", saving, re.DOTALL)

@@ -15,7 +15,7 @@ def test_a_missing_file_of_the_checkpoint_is_the_users_and_one_of_the_storage_is
     from pyarrow.fs import LocalFileSystem, SubTreeFileSystem  # noqa: PLC0415 - heavy
     from ray.train import Checkpoint  # noqa: PLC0415 - heavy
 
-    from trainer.ray_train.file_copy import copy_file  # noqa: PLC0415 - heavy
+    from trainer.ray_train.checkpoints.file_copy import copy_file  # noqa: PLC0415 - heavy
     from trainer.ray_train.train_session import storage_error  # noqa: PLC0415 - heavy
 
     folder, storage = tmp_path / "saved", tmp_path / "storage"

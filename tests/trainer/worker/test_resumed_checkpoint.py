@@ -32,7 +32,7 @@ def checkpoint(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """
     from pyarrow.fs import FileSystem  # noqa: PLC0415 - heavy
 
-    from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     uri = s3.storage.replace("?", "/checkpoint?")
@@ -125,7 +125,7 @@ def test_copies_without_a_name_go_with_the_attempt(checkpoint: Callable[..., Any
 
 
 def test_a_copy_of_a_local_checkpoint_goes_with_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (saved := tmp_path / "saved").mkdir()
@@ -140,7 +140,7 @@ def test_a_copy_of_a_local_checkpoint_goes_with_the_attempt(tmp_path: Path, monk
 
 READER = """
 import sys, tempfile
-from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint
+from trainer.ray_train.checkpoints.resumed_checkpoint import ResumedCheckpoint
 from trainer.worker.failures import not_read
 uri, tempfile.tempdir = sys.argv[1:]
 with ResumedCheckpoint(uri, not_read).as_directory() as directory:
@@ -199,7 +199,7 @@ def test_a_shared_directory_that_another_user_may_have_made_is_not_used(
 
 
 def test_a_copy_into_a_directory_that_cannot_be_made_is_an_error_of_the_user(tmp_path: Path) -> None:
-    from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
 
     (saved := tmp_path / "saved").mkdir()
     (tmp_path / "file").touch()
@@ -212,7 +212,7 @@ def test_a_checkpoint_that_is_not_there_is_a_missing_file_and_no_error_of_the_us
     checkpoint: Callable[..., Any], tmp_path: Path, place: str
 ) -> None:
     """Another thing may answer in the place of the bucket: the listing of a page is empty."""
-    from trainer.ray_train.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
+    from trainer.ray_train.checkpoints.resumed_checkpoint import ResumedCheckpoint  # noqa: PLC0415
 
     missing = checkpoint() if place == "bucket" else ResumedCheckpoint(str(tmp_path / "saved"), not_read)
     missing.path += "/none"

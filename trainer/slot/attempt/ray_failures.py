@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer.client.errors import CallRefused, ServiceFailed
 from trainer.open_file_limit import open_file_advice
-from trainer.ray_train.file_copy import ELSEWHERE_ADVICE
+from trainer.ray_train.checkpoints.file_copy import ELSEWHERE_ADVICE
 from trainer.ray_train.ray_errors import (
     DEATHS,
     NO_STATE,

@@ -17,7 +17,7 @@ from ray.data import ExecutionOptions, ExecutionResources
 from ray.exceptions import RayActorError
 from ray.train import DataConfig
 
-from trainer.ray_train.dataset_tasks import plan_here
+from trainer.ray_train.datasets.dataset_tasks import plan_here
 from trainer.ray_train.processes.forked_children import detach_children_from_ray
 from trainer.ray_train.repeated_calls import at_least_once
 from trainer.resources import Bundle

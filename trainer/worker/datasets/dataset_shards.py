@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from trainer.ray_train.batch_wait import WaitTimer, timing_waits
-from trainer.ray_train.dataset_server_callback import blocked_seconds
+from trainer.ray_train.datasets.batch_wait import WaitTimer, timing_waits
+from trainer.ray_train.datasets.dataset_server_callback import blocked_seconds
 from trainer.worker.datasets.datasets import Answer, shard_of
 
 SPLIT = "the other ranks do not loop over it, as all ranks must if it is split"

@@ -20,8 +20,8 @@ from pyarrow.fs import LocalFileSystem
 from ray.air._internal.filelock import TempFileLock
 from ray.train import Checkpoint
 
-from trainer.ray_train.checkpoint_download import download
-from trainer.ray_train.file_copy import PATIENCE_SECONDS, arrow_errors_as_os_errors, repeated
+from trainer.ray_train.checkpoints.checkpoint_download import download
+from trainer.ray_train.checkpoints.file_copy import PATIENCE_SECONDS, arrow_errors_as_os_errors, repeated
 from trainer.unused_folders import ScratchFolder, lock_in_use, remove_unused
 
 SHARED = "paceline-shared-checkpoint-"

@@ -28,7 +28,7 @@ from typing import TypeVar
 from pyarrow import ArrowException, ArrowInvalid
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
-from trainer.ray_train.local_files import entries_below
+from trainer.ray_train.checkpoints.local_files import entries_below
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
 """Between two tries, on average: the ranks of a trial do not call again at the same time."""

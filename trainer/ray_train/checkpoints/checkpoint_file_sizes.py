@@ -9,7 +9,7 @@ import stat
 from pyarrow.fs import LocalFileSystem
 from ray.train import Checkpoint
 
-from trainer.ray_train.local_files import entries_below
+from trainer.ray_train.checkpoints.local_files import entries_below
 
 FileSizes = dict[str, int]
 """The bytes of each file, by its path within the checkpoint."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from trainer.ray_train.file_copy import ELSEWHERE_ADVICE, copy_file, repeated, run_all
+from trainer.ray_train.checkpoints.file_copy import ELSEWHERE_ADVICE, copy_file, repeated, run_all
 
 PART = ".paceline-part"
 
