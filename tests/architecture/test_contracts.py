@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml hold."""
+"""The import contracts of .importlinter hold."""
 
 import subprocess
 import sys
