@@ -187,7 +187,7 @@ def _loops(context: Context) -> list[Loop]:
 
 def _mlflow_work(context: Context, mlflow_uri: str) -> list[Work]:
     pause, refresh = RequestedPause(), context.settings.picture_seconds
-    mirroring = Mirroring(context.database, mlflow_uri, pause=pause, draws_pictures=refresh > 0)
+    mirroring = Mirroring(context.database, mlflow_uri, pause=pause, draws_charts=refresh > 0)
     if not refresh:
         return [mirroring]
     charting = Charting(context.database, mlflow_uri, refresh=refresh, stopping=context.stopping, pause=pause)

@@ -68,13 +68,13 @@ class Mirroring:
         tracking_uri: str,
         *,
         pause: RequestedPause | None = None,
-        draws_pictures: bool = True,
+        draws_charts: bool = True,
         every: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.every = every
         self._database = database
-        self._draws_pictures = draws_pictures
+        self._draws_charts = draws_charts
         self._backoff = Backoff(clock)
         self._deleted_runs = Backoff(clock)
         self._batch_sizes = AdaptiveSizes(MAX_EVENTS)
@@ -158,7 +158,7 @@ class Mirroring:
         with self._database.write() as session:
             found = mirrors.without_ids(session)
             mirrors.forget(session, found)
-            if not self._draws_pictures:
+            if not self._draws_charts:
                 charts.clear_errors(session)
         if found:
             log.warning("MLflow lacks events of %s: mirroring them again", counted(len(found), "experiment"))

@@ -34,7 +34,7 @@ def unchecked(snapshot: Snapshot) -> Iterator[str]:
     if never_made:
         yield f"decisions to {', '.join(never_made)}: there was none"
     if not had_artifacts_away(snapshot.record):
-        yield "the pictures in MLflow"
+        yield "the charts in MLflow"
     yield from _of_calls(snapshot)
     yield from _of_attempts(snapshot)
 

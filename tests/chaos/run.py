@@ -67,7 +67,7 @@ class Record:
 
 
 def had_artifacts_away(record: Record) -> bool:
-    """Only then the pictures are waited for, and audited: to draw them takes long."""
+    """Only then the charts are waited for, and audited: to draw them takes long."""
     return any(fault.planned.target is Target.ARTIFACTS for fault in record.faults)
 
 

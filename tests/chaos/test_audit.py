@@ -306,16 +306,16 @@ def test_an_attempt_that_is_cut_off_may_work_on(variant: str, *, is_allowed: boo
     assert any("still worked" in one for one in audit(run)) is not is_allowed
 
 
-def test_pictures_are_missed_only_after_their_directory_was_away() -> None:
+def test_charts_are_missed_only_after_their_directory_was_away() -> None:
     run = good_run()
     away = replace(run.record.faults[0], planned=PlannedFault(5, Target.ARTIFACTS, "away", 0, 1), attempt=None)
     run = in_record(faults=[*run.record.faults, away])(run)
-    assert audit(run) == ["pace-0: in MLflow its parent run has no pictures"]
+    assert audit(run) == ["pace-0: in MLflow its parent run has no charts"]
 
     def drawn(size: int) -> Snapshot:
-        return in_experiment(parents=lambda one: [replace(one.parents[0], pictures={"history.html": size})])(run)
+        return in_experiment(parents=lambda one: [replace(one.parents[0], charts={"history.html": size})])(run)
 
-    assert audit(drawn(0)) == ["pace-0: in MLflow the picture history.html is empty"]
+    assert audit(drawn(0)) == ["pace-0: in MLflow the chart history.html is empty"]
     assert audit(drawn(10)) == []
 
 

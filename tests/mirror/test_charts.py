@@ -68,7 +68,7 @@ def test_a_chart_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_importances_of_a_chart_are_those_of_the_api() -> None:
-    from service.mirror.charts.importance_plot import importances  # noqa: PLC0415 - Matplotlib takes a second
+    from service.mirror.charts.importance_chart import importances  # noqa: PLC0415 - Matplotlib takes a second
 
     data = chart_data(24)
     trials = [one.model_copy(update={"params": {**one.params, "layers": 1}}) for one in data.trials]

@@ -93,17 +93,17 @@ def test_every_call_fails_with_an_error_of_the_mirror_or_not_at_all(
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"run": {"info": {"run_id": "r"}}}', b'{"run": {"info": {"run_id": "s"}}}'])
-def test_pictures_go_nowhere_else_if_the_answer_does_not_say_where(
+def test_charts_go_nowhere_else_if_the_answer_does_not_say_where(
     server: OddServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
-    pictures, here = tmp_path / "pictures", tmp_path / "here"
-    pictures.mkdir()
+    charts, here = tmp_path / "pictures", tmp_path / "here"
+    charts.mkdir()
     here.mkdir()
-    (pictures / "a.png").write_bytes(b"a")
+    (charts / "a.png").write_bytes(b"a")
     monkeypatch.chdir(here)
     server.body = body
     with pytest.raises(MlflowUnavailable):
-        TrackingClient("http://mlflow").put_files("r", pictures, "pictures")
+        TrackingClient("http://mlflow").put_files("r", charts, "pictures")
     assert list(here.rglob("*")) == []
 
 

@@ -1,4 +1,4 @@
-"""MLflow, or a proxy before it, refuses pictures: users see which, why and what to do. All else is mirrored."""
+"""MLflow, or a proxy before it, refuses charts: users see which, why and what to do. All else is mirrored."""
 
 import errno
 import re
@@ -31,8 +31,8 @@ TOO_LARGE = (
 )
 
 
-class Pictures:
-    """The loop that uploads two pictures of an experiment, and its clock, which the test moves."""
+class UploadedCharts:
+    """The loop that uploads two charts of an experiment, and its clock, which the test moves."""
 
     def __init__(self, database: Database, address: str, history: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.drawn, self.passed, self.rendered = 0, [0.0], Rendered.ALL
@@ -71,64 +71,64 @@ def end_a_trial(history: Any, database: Database, number: int = 0) -> None:
 
 
 @pytest.fixture
-def pictures(mirror: Any, history: Any, database: Database, monkeypatch: pytest.MonkeyPatch) -> Pictures:
-    return Pictures(database, mirror.client.tracking_uri, history, monkeypatch)
+def charts(mirror: Any, history: Any, database: Database, monkeypatch: pytest.MonkeyPatch) -> UploadedCharts:
+    return UploadedCharts(database, mirror.client.tracking_uri, history, monkeypatch)
 
 
 def refusing(name: str, *facts: Any) -> Callable[[Call], requests.Response | None]:
     return lambda call: answer(*facts) if call.path.endswith(name) else None
 
 
-def test_a_picture_that_is_too_large_for_a_proxy_is_named_and_the_others_are_uploaded(
-    mirror: Any, history: Any, pictures: Pictures, connection: BadConnection, caplog: pytest.LogCaptureFixture
+def test_a_chart_that_is_too_large_for_a_proxy_is_named_and_the_others_are_uploaded(
+    mirror: Any, history: Any, charts: UploadedCharts, connection: BadConnection, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection.foreign_answer = refusing("large.png", 413, "Request Entity Too Large", PAGE)
-    assert pictures.loop.run_once() == 0
-    assert pictures.error == TOO_LARGE
+    assert charts.loop.run_once() == 0
+    assert charts.error == TOO_LARGE
     run_id = mirror.runs(history.name)[history.name].info.run_id
     assert [one.path for one in mirror.client.list_artifacts(run_id, "pictures")] == ["pictures/small.png"]
     assert [TOO_LARGE in message for message in caplog.messages] == [True]
 
 
-def test_refused_pictures_are_tried_again_after_ten_minutes(pictures: Pictures, connection: BadConnection) -> None:
+def test_refused_charts_are_tried_again_after_ten_minutes(charts: UploadedCharts, connection: BadConnection) -> None:
     """Drawing costs seconds of CPU time. Once they are uploaded, there is no error."""
     connection.foreign_answer = refusing("large.png", 413, "Request Entity Too Large", PAGE)
-    pictures.loop.run_once()
-    pictures.passed.append(599)
-    pictures.loop.run_once()
-    assert pictures.drawn == 1
+    charts.loop.run_once()
+    charts.passed.append(599)
+    charts.loop.run_once()
+    assert charts.drawn == 1
     connection.foreign_answer = lambda _: None
-    pictures.passed.append(1)
+    charts.passed.append(1)
 
-    assert pictures.loop.run_once() == 1
+    assert charts.loop.run_once() == 1
 
-    assert (pictures.drawn, pictures.error) == (2, None)
+    assert (charts.drawn, charts.error) == (2, None)
 
 
-def test_pictures_that_were_not_all_finished_in_time_are_drawn_again_after_ten_minutes(
-    history: Any, pictures: Pictures, database: Database
+def test_charts_that_were_not_all_finished_in_time_are_drawn_again_after_ten_minutes(
+    history: Any, charts: UploadedCharts, database: Database
 ) -> None:
-    pictures.rendered = Rendered.SOME
-    assert pictures.loop.run_once() == 1
+    charts.rendered = Rendered.SOME
+    assert charts.loop.run_once() == 1
     end_a_trial(history, database, 1)
-    pictures.passed.append(599)
-    assert pictures.loop.run_once() == 0
-    pictures.passed.append(1)
-    assert pictures.loop.run_once() == 1
-    assert (pictures.drawn, pictures.error) == (2, None)
+    charts.passed.append(599)
+    assert charts.loop.run_once() == 0
+    charts.passed.append(1)
+    assert charts.loop.run_once() == 1
+    assert (charts.drawn, charts.error) == (2, None)
 
 
-def test_a_refused_picture_does_not_stop_the_mirror(
-    mirror: Any, history: Any, pictures: Pictures, connection: BadConnection
+def test_a_refused_chart_does_not_stop_the_mirror(
+    mirror: Any, history: Any, charts: UploadedCharts, connection: BadConnection
 ) -> None:
     connection.foreign_answer = refusing(".png", 403, "Forbidden", '{"message": "read only"}')
-    pictures.loop.run_once()
+    charts.loop.run_once()
     history.completed_trial(1, 0.6)
 
     mirror.catch_up()
 
     assert mirror.runs(history.name)["trial 01"].info.status == "FINISHED"
-    assert pictures.error == (
+    assert charts.error == (
         'pictures/large.png (2000 bytes) was refused with 403 Forbidden ({"message": "read only"}); '
         "allow the service to write artifacts; 1 other file refused, too"
     )
@@ -149,12 +149,12 @@ def test_an_artifact_store_that_the_service_cannot_write_to_is_an_error_with_adv
     )
     end_a_trial(history, database)
     mirror.catch_up()
-    pictures = Pictures(database, mirror.client.tracking_uri, history, monkeypatch)
-    pictures.loop.run_once()
+    charts = UploadedCharts(database, mirror.client.tracking_uri, history, monkeypatch)
+    charts.loop.run_once()
     assert re.fullmatch(
         r"pictures/large\.png \(2000 bytes\) cannot be written: .*Not a directory: .*no-folder.*; "
         r"start MLflow with --serve-artifacts, or let the service write there; 1 other file refused, too",
-        str(pictures.error),
+        str(charts.error),
     )
 
 
@@ -169,7 +169,7 @@ def test_an_artifact_store_that_the_service_cannot_write_to_is_an_error_with_adv
     ids=["connection", "too-many-files", "full-disk", "no-file"],
 )
 def test_a_failure_that_passes_is_no_refusal(
-    pictures: Pictures,
+    charts: UploadedCharts,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     failure: OSError,
@@ -181,22 +181,24 @@ def test_a_failure_that_passes_is_no_refusal(
         raise failure
 
     monkeypatch.setattr(tracking_client, "get_artifact_repository", lambda *_, **__: SimpleNamespace(log_artifact=fail))
-    pictures.loop.run_once()
-    pictures.passed.append(1)
-    pictures.loop.run_once()
-    assert pictures.drawn == 2
-    assert re.fullmatch(rf"(pictures/)?{shown}", str(pictures.error))
-    assert "hidden" not in caplog.text + str(pictures.error)
+    charts.loop.run_once()
+    charts.passed.append(1)
+    charts.loop.run_once()
+    assert charts.drawn == 2
+    assert re.fullmatch(rf"(pictures/)?{shown}", str(charts.error))
+    assert "hidden" not in caplog.text + str(charts.error)
 
 
 @pytest.mark.parametrize("status", [507, 520])
-def test_a_server_error_of_an_upload_is_no_refusal(pictures: Pictures, connection: BadConnection, status: int) -> None:
+def test_a_server_error_of_an_upload_is_no_refusal(
+    charts: UploadedCharts, connection: BadConnection, status: int
+) -> None:
     connection.foreign_answer = refusing(".png", status, "Server Error", "")
-    pictures.loop.run_once()
-    pictures.passed.append(1)
-    pictures.loop.run_once()
-    assert pictures.drawn == 2
-    assert re.match(rf"pictures/large\.png cannot be uploaded: {status} Server Error", str(pictures.error))
+    charts.loop.run_once()
+    charts.passed.append(1)
+    charts.loop.run_once()
+    assert charts.drawn == 2
+    assert re.match(rf"pictures/large\.png cannot be uploaded: {status} Server Error", str(charts.error))
 
 
 def test_a_file_that_vanishes_while_it_is_refused_is_named(
@@ -216,7 +218,7 @@ def test_a_file_that_vanishes_while_it_is_refused_is_named(
         mirror.loop._connection.client.put_files(run_id, tmp_path, "pictures")
 
 
-def test_an_experiment_shows_why_its_pictures_are_missing(settings: Settings) -> None:
+def test_an_experiment_shows_why_its_charts_are_missing(settings: Settings) -> None:
     with running(settings) as api:
         experiment = api.create()
         database = Database(str(settings.database_url))

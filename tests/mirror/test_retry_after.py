@@ -91,8 +91,8 @@ def test_nonsense_is_no_pause(pauses: list[float]) -> None:
 
 
 @pytest.fixture
-def with_due_pictures(begin_experiment: Callable[..., Any], database: Database) -> list[str]:
-    """Two experiments whose pictures were refused before, in the order in which they are drawn."""
+def with_due_charts(begin_experiment: Callable[..., Any], database: Database) -> list[str]:
+    """Two experiments whose charts were refused before, in the order in which they are drawn."""
     ids = [begin_experiment(f"x-00000000000{place}", name=f"{place}-of-two").experiment_id for place in "ab"]
     with database.write() as session:
         for one in ids:
@@ -101,7 +101,7 @@ def with_due_pictures(begin_experiment: Callable[..., Any], database: Database) 
     return ids
 
 
-def errors_of_pictures(database: Database, experiment_ids: list[str]) -> list[str | None]:
+def errors_of_charts(database: Database, experiment_ids: list[str]) -> list[str | None]:
     with database.read() as session:
         return [session.get_one(MirrorRow, one).pictures_error for one in experiment_ids]
 
@@ -111,8 +111,8 @@ def charting(database: Database, address: str, pause: RequestedPause) -> Chartin
 
 
 @pytest.mark.usefixtures("pauses")
-def test_no_pictures_are_drawn_in_a_pause_that_the_mirror_is_asked_for(
-    with_due_pictures: list[str], database: Database
+def test_no_charts_are_drawn_in_a_pause_that_the_mirror_is_asked_for(
+    with_due_charts: list[str], database: Database
 ) -> None:
     calls: list[str] = []
     pause = RequestedPause(lambda: 0.0)
@@ -122,14 +122,14 @@ def test_no_pictures_are_drawn_in_a_pause_that_the_mirror_is_asked_for(
         before = len(calls)
         assert charting(database, address, pause).run_once() == 0
     assert len(calls) == before
-    assert errors_of_pictures(database, with_due_pictures) == ["refused", "refused"]
+    assert errors_of_charts(database, with_due_charts) == ["refused", "refused"]
 
 
 @pytest.mark.usefixtures("pauses")
-def test_the_mirror_makes_no_call_in_a_pause_that_pictures_are_asked_for(
-    with_due_pictures: list[str], database: Database
+def test_the_mirror_makes_no_call_in_a_pause_that_charts_are_asked_for(
+    with_due_charts: list[str], database: Database
 ) -> None:
-    """The experiments whose pictures are due after it keep their errors."""
+    """The experiments whose charts are due after it keep their errors."""
     calls: list[str] = []
     pause = RequestedPause(lambda: 0.0)
     with answering(503, calls, "30") as address:
@@ -137,7 +137,7 @@ def test_the_mirror_makes_no_call_in_a_pause_that_pictures_are_asked_for(
         with pytest.raises(MlflowUnavailable, match="of which 30 s are left"):
             Mirroring(database, address, pause=pause).run_once()
     assert calls.count("runs/get") == 1
-    asked, waiting = errors_of_pictures(database, with_due_pictures)
+    asked, waiting = errors_of_charts(database, with_due_charts)
     assert "asks for a pause of 30 s" in str(asked)
     assert waiting == "refused"
 

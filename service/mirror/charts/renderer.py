@@ -29,15 +29,15 @@ from search.samplers.optuna.frozen_study import frozen_study
 from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Space
 from service.mirror.charts.data import ChartData, ChartTrial
-from service.mirror.charts.importance_plot import importances, plot_importances
+from service.mirror.charts.importance_chart import draw_importances, importances
 from service.mirror.charts.process import UNFINISHED_SUFFIX
-from service.mirror.charts.score_plots import note_on_scores, plot_scores
+from service.mirror.charts.score_charts import draw_scores, note_on_scores
 
 MIN_TRIALS_TO_COMPARE = 2
 MAX_OBJECTIVES = 3
 """Only the first ones get charts of their own: there are four for each."""
 MAX_PARAMS = 30
-"""Optuna draws a plot for each in one picture, which for a hundred takes minutes and is unreadable."""
+"""Optuna draws all of them into one chart, which for a hundred takes minutes and is unreadable."""
 COSTLY = ("parallel_coordinate", "slices")
 MAX_IN_LEGEND = 12
 DOTS_PER_INCH = 110
@@ -45,18 +45,18 @@ log = logging.getLogger("paceline.charts")  # to stdout; libraries log harmless 
 log.addHandler(logging.StreamHandler(sys.stdout))
 log.propagate = False
 
-Plot = Callable[[], Any]
+DrawChart = Callable[[], Any]
 """Draws into matplotlib's current figure."""
 
 
 def render(data: ChartData, directory: Path) -> list[Path]:
     """Write all charts that the data allows, as PNG. A chart that fails is left out, and the log says why."""
     written = []
-    for name, plot in _charts(data):
+    for name, draw in _charts(data):
         path = directory / f"{name}.png"
         mpl.rcdefaults()  # some of Optuna's plots change the style
         try:
-            plot()
+            draw()
             if data.by_score and name != "learning_curves":
                 mpl.pyplot.gcf().suptitle(note_on_scores(data), y=1.02, va="bottom", fontsize="medium")
             unfinished = path.with_suffix(UNFINISHED_SUFFIX)
@@ -69,12 +69,12 @@ def render(data: ChartData, directory: Path) -> list[Path]:
     return written
 
 
-def _charts(data: ChartData) -> list[tuple[str, Plot]]:
+def _charts(data: ChartData) -> list[tuple[str, DrawChart]]:
     """The costly ones last: the service ends this process when it takes too long."""
     return sorted(_all_charts(data), key=lambda chart: chart[0].startswith(COSTLY))
 
 
-def _all_charts(data: ChartData) -> Iterator[tuple[str, Plot]]:
+def _all_charts(data: ChartData) -> Iterator[tuple[str, DrawChart]]:
     study = _study(data)
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     for index, metric in enumerate(data.metrics[:MAX_OBJECTIVES] if complete else []):
@@ -82,19 +82,19 @@ def _all_charts(data: ChartData) -> Iterator[tuple[str, Plot]]:
     if len(data.metrics) in (2, 3) and complete:
         yield "pareto_front", partial(plots.plot_pareto_front, study, target_names=data.metrics)
     if any(len(trial.curve) > 1 for trial in data.trials):
-        yield "learning_curves", partial(_plot_curves, data)
+        yield "learning_curves", partial(_draw_curves, data)
 
 
 def _objective_charts(
     data: ChartData, study: optuna.Study, index: int, metric: str, count: int
-) -> Iterator[tuple[str, Plot]]:
+) -> Iterator[tuple[str, DrawChart]]:
     several = len(data.metrics) > 1
     suffix = f"_of_{index + 1}_{_filename(metric)}" if several else ""
     shown: dict[str, Any] = {
         "target_name": f"curve score of {metric}" if data.by_score else metric,
         **({"target": lambda trial: trial.values[index]} if several else {}),
     }
-    history = partial(plot_scores, data) if data.by_score else partial(plots.plot_optimization_history, study, **shown)
+    history = partial(draw_scores, data) if data.by_score else partial(plots.plot_optimization_history, study, **shown)
     yield f"optimization_history{suffix}", history
     if count < MIN_TRIALS_TO_COMPARE:
         return
@@ -103,7 +103,7 @@ def _objective_charts(
         values = {one.number: known[index] for one in data.trials if (known := _shown_values(data, one)) is not None}
         found = importances(data, values, "maximize" if data.by_score else data.directions[index])
     if found:
-        yield f"importance{suffix}", partial(plot_importances, found, shown["target_name"])
+        yield f"importance{suffix}", partial(draw_importances, found, shown["target_name"])
     params = _shown_params(study, found)
     yield f"parallel_coordinate{suffix}", partial(plots.plot_parallel_coordinate, study, params, **shown)
     yield f"slices{suffix}", partial(plots.plot_slice, study, params, **shown)
@@ -116,7 +116,7 @@ def _shown_params(study: optuna.Study, importance: Mapping[str, float]) -> list[
     return [name for name in names if name in most_important]
 
 
-def _plot_curves(data: ChartData) -> None:
+def _draw_curves(data: ChartData) -> None:
     """Draw the learning curves, with a cross where early stopping ended a trial."""
     shown = [trial for trial in data.trials if trial.curve]
     axes = plots.plot_intermediate_values(

@@ -17,7 +17,7 @@ def mlflow_agrees(snapshot: Snapshot) -> Iterator[str]:
     for experiment in snapshot.experiments:
         yield from (f"{experiment.name}: in MLflow {what}" for what in _experiment(experiment))
         if had_artifacts_away(snapshot.record):
-            yield from (f"{experiment.name}: in MLflow {what}" for what in _pictures(experiment))
+            yield from (f"{experiment.name}: in MLflow {what}" for what in _charts(experiment))
         for trial in experiment.trials:
             yield from (
                 f"{experiment.name}: in MLflow trial {trial.number} {what}" for what in _trial(experiment, trial)
@@ -39,11 +39,11 @@ def _experiment(experiment: Experiment) -> Iterator[str]:
         yield f"the curve of the best is {parent.curves.get('best_loss')}, not {curve}"
 
 
-def _pictures(experiment: Experiment) -> Iterator[str]:
+def _charts(experiment: Experiment) -> Iterator[str]:
     for parent in experiment.parents:
-        if not parent.pictures:
-            yield "its parent run has no pictures"
-        yield from (f"the picture {name} is empty" for name, size in parent.pictures.items() if not size)
+        if not parent.charts:
+            yield "its parent run has no charts"
+        yield from (f"the chart {name} is empty" for name, size in parent.charts.items() if not size)
 
 
 def _best_curve(experiment: Experiment) -> list[tuple[int, float]]:

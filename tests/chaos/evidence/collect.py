@@ -35,8 +35,8 @@ from tests.chaos.system.stack import Stack, until
 from tests.chaos.user_code.numbered_lines import NUMBERED
 
 DELETION_SECONDS = 30.0
-PICTURES_SECONDS = 180.0
-"""Longer than the minute after which a picture that failed is drawn again."""
+CHARTS_SECONDS = 180.0
+"""Longer than the minute after which a chart that failed is drawn again."""
 
 
 def collect(stack: Stack, planned: Mapping[str, Planned], record: Record, calls: Sequence[Call] = ()) -> Snapshot:
@@ -44,7 +44,7 @@ def collect(stack: Stack, planned: Mapping[str, Planned], record: Record, calls:
     deleted = {call.of for call in calls if call.what == "delete" and call.accepted}
     folders = _folders_left(stack.home.storage, deleted)
     if had_artifacts_away(record):
-        _await_pictures(stack.database_url)
+        _await_charts(stack.database_url)
     database = Database(stack.database_url)
     mirror = MlflowReader(stack.mlflow_url)
     with database.read() as session, httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
@@ -76,8 +76,8 @@ def _folders_left(storage: Path, deleted: Collection[str]) -> list[str]:
     return left()
 
 
-def _await_pictures(database_url: str) -> None:
-    """Wait until the services have drawn all pictures as far as they know. The audit looks whether MLflow has them."""
+def _await_charts(database_url: str) -> None:
+    """Wait until the services have drawn all charts as far as they know. The audit looks whether MLflow has them."""
     database = Database(database_url)
 
     def drawn() -> bool:
@@ -85,7 +85,7 @@ def _await_pictures(database_url: str) -> None:
             return not charts.outdated_experiments(session, timedelta(0))
 
     with contextlib.suppress(TimeoutError):
-        until(drawn, "all pictures are drawn", PICTURES_SECONDS, every=1)
+        until(drawn, "all charts are drawn", CHARTS_SECONDS, every=1)
     database.close()
 
 

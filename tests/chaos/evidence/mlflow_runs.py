@@ -43,12 +43,12 @@ class MlflowReader:
         for one in found:
             for run in self._client.search_runs([one.experiment_id], max_results=5000):
                 if "mlflow.parentRunId" not in run.data.tags and TRIAL_TAG not in run.data.tags:
-                    runs.parents.append(replace(self._read(run), pictures=self._pictures(run.info.run_id)))
+                    runs.parents.append(replace(self._read(run), charts=self._charts(run.info.run_id)))
                 else:
                     runs.children.append(self._read(run))
         return runs
 
-    def _pictures(self, run_id: str) -> dict[str, int]:
+    def _charts(self, run_id: str) -> dict[str, int]:
         files = self._client.list_artifacts(run_id, ARTIFACT_FOLDER)
         return {file.path: file.file_size or 0 for file in files}
 

@@ -55,7 +55,7 @@ class Saved:
 class MlflowRun:
     """A run in MLflow. `curves` has for each metric all logged values as (step, value).
 
-    `pictures` are the sizes of the pictures among the artifacts of a parent run, by name.
+    `charts` are the sizes of the charts among the artifacts of a parent run, by name.
     """
 
     run_id: str
@@ -63,7 +63,7 @@ class MlflowRun:
     params: dict[str, str]
     tags: dict[str, str]
     curves: dict[str, list[tuple[int, float]]]
-    pictures: dict[str, int] = field(default_factory=dict)
+    charts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def importances(data: ChartData, values: Mapping[int, float], direction: Directi
     return importance_of(Space.model_validate(data.space), direction, measured, EVALUATOR).parameters
 
 
-def plot_importances(found: Mapping[str, float], target: str) -> None:
+def draw_importances(found: Mapping[str, float], target: str) -> None:
     _, axes = plt.subplots(figsize=(7, max(4, 0.3 * len(found))))
     names = [*found][::-1]
     bars = axes.barh(names, [found[name] for name in names])

@@ -22,7 +22,7 @@ def note_on_scores(data: ChartData) -> str:
     )
 
 
-def plot_scores(data: ChartData) -> None:
+def draw_scores(data: ChartData) -> None:
     """Draw the values of completed trials with the best so far, and below them the scores of all trials."""
     _, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(9, 7))
     completed = [one for one in data.trials if one.completed]

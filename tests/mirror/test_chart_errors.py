@@ -1,4 +1,4 @@
-"""An error of pictures is shown no longer than it is true."""
+"""An error of charts is shown no longer than it is true."""
 
 import threading
 from collections.abc import Callable
@@ -21,7 +21,7 @@ ERROR = "pictures/large.png was refused"
 
 @pytest.fixture
 def history(begin_experiment: Callable[..., Any], database: Database) -> Any:
-    """An experiment in MLflow, whose pictures show everything, and were refused before."""
+    """An experiment in MLflow, whose charts show everything, and were refused before."""
     history = begin_experiment()
     with database.write() as session:
         row = MirrorRow(experiment_id=history.experiment_id, cursor=1, parent_run_id="r", updated_at=START)
@@ -43,7 +43,7 @@ def error_of(database: Database, history: Any) -> str | None:
 
 
 def test_an_error_that_an_older_service_leaves_is_cleared(database: Database, history: Any, charting: Charting) -> None:
-    """It draws the last pictures without clearing the error, which it does not know."""
+    """It draws the last charts without clearing the error, which it does not know."""
     assert charting.run_once() == 1
     assert error_of(database, history) is None
 
@@ -61,7 +61,7 @@ def test_a_service_that_has_lost_the_lock_does_not_hide_that_another_one_has_dra
     assert error_of(database, history) is None
 
 
-def test_pictures_of_a_run_that_was_replaced_meanwhile_are_drawn_again(
+def test_charts_of_a_run_that_was_replaced_meanwhile_are_drawn_again(
     database: Database, history: Any, charting: Charting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def replace_run(_data: Any, _directory: Path, _stopping: threading.Event) -> Rendered:
@@ -74,8 +74,8 @@ def test_pictures_of_a_run_that_was_replaced_meanwhile_are_drawn_again(
     assert error_of(database, history) == ERROR  # so it is due
 
 
-def test_a_service_that_draws_no_pictures_clears_their_errors(
+def test_a_service_that_draws_no_charts_clears_their_errors(
     database: Database, history: Any, mlflow_server: Any
 ) -> None:
-    Mirroring(database, mlflow_server.uri, draws_pictures=False).run_once()
+    Mirroring(database, mlflow_server.uri, draws_charts=False).run_once()
     assert error_of(database, history) is None
