@@ -157,7 +157,7 @@ class Mirroring:
             return
         with self._database.write() as session:
             found = mirrors.without_ids(session)
-            mirrors.forget(session, found)
+            mirrors.remove(session, found)
             if not self._draws_charts:
                 charts.clear_errors(session)
         if found:

@@ -15,7 +15,7 @@ def mirror_again(database: Database, names_or_ids: Sequence[str]) -> int:
     with database.write() as session:
         lift_statement_timeout(session.connection())
         if not names_or_ids:
-            return mirrors.forget_all(session)
+            return mirrors.remove_all(session)
         ids = {experiment_named(session, name).id for name in names_or_ids}
-        mirrors.forget(session, ids)
+        mirrors.remove(session, ids)
         return len(ids)

@@ -223,8 +223,8 @@ def rewind(session: Session, experiment_id: str, after: int) -> None:
         mirror.cursor = after
 
 
-def forget(session: Session, experiment_ids: Collection[str]) -> None:
-    """Forget what MLflow has of the experiments, so that everything is mirrored again.
+def remove(session: Session, experiment_ids: Collection[str]) -> None:
+    """Remove what is known of the experiments in MLflow, so that everything is mirrored again.
 
     The mirrors first: an `advance` in another transaction has then been committed, and its runs are deleted, too; or
     it finds another cursor.
@@ -240,8 +240,8 @@ def without_ids(session: Session) -> set[str]:
     return found | set(session.scalars(select(MirrorRunRow.experiment_id).where(MirrorRunRow.run_id == "")))
 
 
-def forget_all(session: Session) -> int:
-    """As `forget`; return the number of experiments, of which everything is mirrored again."""
+def remove_all(session: Session) -> int:
+    """As `remove`; return the number of experiments, of which everything is mirrored again."""
     session.execute(delete(MirrorRow))
     session.execute(delete(MirrorRunRow))
     return session.scalar(select(func.count()).select_from(ExperimentRow)) or 0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from trainer.slot.checkpoints.checkpoint_removal import delete_directory
+from trainer.slot.checkpoints.checkpoint_removal import remove_directory
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class CheckpointDeletions(threading.Thread):
             deletion = self._queue.get()
             error = None
             try:
-                delete_directory(deletion["directory"])
+                remove_directory(deletion["directory"])
             except Exception as problem:  # noqa: BLE001 - whatever a file system raises, the service gets to know
                 error = f"{type(problem).__name__}: {problem}"
                 logger.warning("%s cannot be deleted: %s", deletion["directory"], error)

@@ -8,7 +8,7 @@ from math import inf
 
 from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import keep_ending
-from service.operations.early_stopping.recorded_milestones import MilestonesMissing, catch_up, drop_milestones
+from service.operations.early_stopping.recorded_milestones import MilestonesMissing, catch_up, forget_milestones
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from trainer.wire import Finish, Finished
@@ -55,4 +55,4 @@ async def _finish_in_turn(
                     missing = still_missing
                     await threads.replaying(catch_up, context, missing)
         finally:
-            drop_milestones(context, missing)
+            forget_milestones(context, missing)

@@ -169,7 +169,7 @@ def _read(context: Context) -> AbstractContextManager[Session]:
     return context.database.read()
 
 
-def drop_milestones(context: Context, missing: MilestonesMissing) -> None:
+def forget_milestones(context: Context, missing: MilestonesMissing) -> None:
     """Free what was read for a call that has ended without it, as when another service has changed the rule."""
     context.database.process_caches.of(CaughtUpMilestones).take(missing.experiment_id, missing.spec)
 

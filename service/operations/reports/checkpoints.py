@@ -96,11 +96,11 @@ def _kept_with(leased: LeasedAttempt, saved: Sequence[CheckpointRow], new: _Save
         if row.attempt != leased.attempt.number and not _is_missing(leased, row):
             # This attempt replaces what an earlier one saved at the step, with all that came before: it starts anew.
             # One that continues from before a missing checkpoint does not.
-            saved = _drop(leased, saved, [one for one in saved if _position(one) < _position(row)])
+            saved = _remove(leased, saved, [one for one in saved if _position(one) < _position(row)])
     _set(leased, row, new)
     rows = sorted({*saved, row}, key=_position)
     _append_event(leased, row, rows)
-    return _drop(leased, rows, _before_newest(leased, rows))
+    return _remove(leased, rows, _before_newest(leased, rows))
 
 
 def _before_newest(leased: LeasedAttempt, rows: Sequence[CheckpointRow]) -> Sequence[CheckpointRow]:
@@ -159,12 +159,12 @@ def _position(row: CheckpointRow) -> tuple[int, int]:
     return row.attempt, row.sequence
 
 
-def _drop(
-    leased: LeasedAttempt, rows: Sequence[CheckpointRow], dropped: Collection[CheckpointRow]
+def _remove(
+    leased: LeasedAttempt, rows: Sequence[CheckpointRow], outdated: Collection[CheckpointRow]
 ) -> list[CheckpointRow]:
-    """Delete the dropped rows that are neither pinned nor the best one; returns those that are left."""
+    """Remove the outdated rows that are neither pinned nor the best one; returns those that are left."""
     best = _best_of(leased, rows)
-    unneeded = [row for row in dropped if row.pinned_at is None and row is not best]
+    unneeded = [row for row in outdated if row.pinned_at is None and row is not best]
     for row in unneeded:
         count_bytes(leased.experiment, removed=row.bytes)
         leased.session.delete(row)

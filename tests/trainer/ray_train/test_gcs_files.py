@@ -51,7 +51,7 @@ def uri_of(gcs: GcsServer, path: str) -> str:
 
 def test_a_checkpoint_is_saved_downloaded_and_deleted(gcs: GcsServer, checkpoint: Path, tmp_path: Path) -> None:
     from trainer.ray_train.checkpoints.checkpoint_download import download  # noqa: PLC0415 - heavy
-    from trainer.slot.checkpoints.checkpoint_removal import delete_directory, remove_all_except  # noqa: PLC0415
+    from trainer.slot.checkpoints.checkpoint_removal import remove_all_except, remove_directory  # noqa: PLC0415
 
     save(gcs, checkpoint)
     storage, folder = storage_of(gcs)
@@ -63,17 +63,17 @@ def test_a_checkpoint_is_saved_downloaded_and_deleted(gcs: GcsServer, checkpoint
     storage.create_dir(f"{folder}-2")
     remove_all_except(["checkpoint-2"], uri_of(gcs, "run"))
     assert [name for name in gcs.all_names() if "/checkpoint" in name] == ["runs/run/checkpoint-2/"]
-    delete_directory(uri_of(gcs, "run"))
+    remove_directory(uri_of(gcs, "run"))
     assert not any(name.startswith("runs/run/") for name in gcs.all_names())
 
 
 def test_a_directory_that_is_already_deleted_is_no_error(gcs: GcsServer) -> None:
-    from trainer.slot.checkpoints.checkpoint_removal import delete_directory  # noqa: PLC0415 - heavy
+    from trainer.slot.checkpoints.checkpoint_removal import remove_directory  # noqa: PLC0415 - heavy
 
-    delete_directory(uri_of(gcs, "never/saved"))
+    remove_directory(uri_of(gcs, "never/saved"))
     gcs.is_away = True
     with pytest.raises(OSError, match="UNAVAILABLE"):
-        delete_directory(uri_of(gcs, "never/saved"))
+        remove_directory(uri_of(gcs, "never/saved"))
 
 
 def test_a_missing_checkpoint_is_told_from_an_empty_one(gcs: GcsServer, tmp_path: Path) -> None:

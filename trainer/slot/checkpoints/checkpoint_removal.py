@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
-from trainer.slot.checkpoints.local_removal import remove_directories_except, remove_directory
+from trainer.slot.checkpoints import local_removal
 
 logger = logging.getLogger("paceline")
 
@@ -50,7 +50,7 @@ class DirectoryRemover(threading.Thread):
 
     def remove(self, uri: str) -> None:
         """Remove a directory soon. `uri`: a path, or a URI for which pyarrow has a filesystem, as in Ray Train."""
-        self.run_soon(partial(delete_directory, uri), f"the checkpoint {uri} is no longer needed, but")
+        self.run_soon(partial(remove_directory, uri), f"the checkpoint {uri} is no longer needed, but")
 
     def remove_all_except(self, names: Collection[str], folder: str) -> None:
         """Remove, soon, the directories in the folder, a URI, that have other names."""
@@ -123,28 +123,28 @@ def _succeeds(one: PendingTask) -> bool:
     return True
 
 
-def delete_directory(uri: str) -> None:
-    """Delete a directory, if it exists. Raises what the file system raises."""
+def remove_directory(uri: str) -> None:
+    """Remove a directory, if it exists. Raises what the file system raises."""
     storage, path = FileSystem.from_uri(uri)
     if isinstance(storage, LocalFileSystem):
-        remove_directory(Path(path))
+        local_removal.remove_directory(Path(path))
     else:
-        _delete_remote_directory(storage, path)
+        _remove_remote_directory(storage, path)
 
 
 def remove_all_except(names: Collection[str], folder: str) -> None:
-    """Delete the directories in the folder, a URI, that have other names. Raises what the file system raises."""
+    """Remove the directories in the folder, a URI, that have other names. Raises what the file system raises."""
     storage, path = FileSystem.from_uri(folder)
     if isinstance(storage, LocalFileSystem):
-        remove_directories_except(names, Path(path))
+        local_removal.remove_directories_except(names, Path(path))
         return
     for entry in storage.get_file_info(FileSelector(path, allow_not_found=True)):
         if entry.type is FileType.Directory and entry.base_name not in names:
-            _delete_remote_directory(storage, entry.path)
+            _remove_remote_directory(storage, entry.path)
 
 
-def _delete_remote_directory(storage: FileSystem, path: str) -> None:
-    """Delete it, if it exists. Of one that does not, Google's buckets have another error than others."""
+def _remove_remote_directory(storage: FileSystem, path: str) -> None:
+    """Remove it, if it exists. Of one that does not, Google's buckets have another error than others."""
     try:
         storage.delete_dir(path)
     except OSError:

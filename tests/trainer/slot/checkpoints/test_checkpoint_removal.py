@@ -16,7 +16,7 @@ from service.operations.checkpoints import folders
 from service.store.tables import ExperimentRow
 from tests.trainer.conftest import until
 from trainer.slot.checkpoints import checkpoint_removal, local_removal
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, delete_directory, remove_all_except
+from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, remove_all_except, remove_directory
 
 NOBODY = 65534
 EXPERIMENT = "mine-x-111111111111"
@@ -137,9 +137,9 @@ def test_nothing_is_removed_through_a_link_that_user_code_has_put_into_the_stora
     before = sorted(home.rglob("*"))
     run = tmp_path / "storage/x/trial-0-attempt-1"
     with pytest.raises(OSError, match=r"link|Not a directory"):
-        delete_directory(f"{run}/ssh")
+        remove_directory(f"{run}/ssh")
     with contextlib.suppress(OSError):
-        delete_directory(str(run))
+        remove_directory(str(run))
     with contextlib.suppress(OSError):
         remove_all_except({"other"}, str(run))
     assert sorted(home.rglob("*")) == before
@@ -160,7 +160,7 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(
 
     monkeypatch.setattr(os.path, "realpath", then_exchange)
     with pytest.raises(OSError, match="trial-0-attempt-1"):
-        delete_directory(f"{run}/ssh")
+        remove_directory(f"{run}/ssh")
     assert (home / "ssh").exists()
 
 
@@ -181,7 +181,7 @@ def test_a_folder_that_becomes_a_link_during_the_removal_is_not_followed(
 
     monkeypatch.setattr(os, "scandir", then_exchange)
     with pytest.raises(OSError, match="ssh"):
-        delete_directory(str(checkpoint))
+        remove_directory(str(checkpoint))
     assert (home / "ssh").exists()
 
 
@@ -200,7 +200,7 @@ def test_a_folder_that_is_moved_elsewhere_during_the_removal_does_not_lead_out(
 
     monkeypatch.setattr(os, "rmdir", then_move)
     with pytest.raises(OSError, match="moved"):
-        delete_directory(str(checkpoint))
+        remove_directory(str(checkpoint))
     assert (home / "ssh").exists()
 
 
@@ -221,7 +221,7 @@ def test_what_another_agent_removes_meanwhile_is_skipped_and_the_rest_removed(
         unlink(name, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "unlink", by_both)
-    delete_directory(str(checkpoint))
+    remove_directory(str(checkpoint))
     assert list(checkpoint.parent.iterdir()) == []
 
 
@@ -250,7 +250,7 @@ def open_below(folder: Path) -> list[str]:
 
 
 def test_a_tree_that_is_deeper_than_python_recurses_is_removed(deep: Path, tmp_path: Path) -> None:
-    delete_directory(str(deep))
+    remove_directory(str(deep))
     assert not deep.exists()
     assert open_below(tmp_path) == []
 
@@ -258,14 +258,14 @@ def test_a_tree_that_is_deeper_than_python_recurses_is_removed(deep: Path, tmp_p
 def test_links_that_lead_in_a_circle_are_an_error_of_the_storage(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(OSError, match="circle"):
-        delete_directory(str(tmp_path / "circle/x/trial-0-attempt-1/old"))
+        remove_directory(str(tmp_path / "circle/x/trial-0-attempt-1/old"))
 
 
 def test_a_storage_may_be_in_a_folder_that_has_the_name_of_a_run(tmp_path: Path) -> None:
     outer = tmp_path / "trial-1-attempt-1"
     (outer / "storage" / EXPERIMENT / "trial-0-attempt-1/old").mkdir(parents=True)
     (outer / "mine").symlink_to(outer / "storage")
-    delete_directory(str(outer / "mine" / EXPERIMENT / "trial-0-attempt-1/old"))
+    remove_directory(str(outer / "mine" / EXPERIMENT / "trial-0-attempt-1/old"))
     assert list((outer / "storage" / EXPERIMENT / "trial-0-attempt-1").iterdir()) == []
 
 
@@ -276,7 +276,7 @@ def test_a_link_in_a_run_does_not_lead_to_another_experiments_run(tmp_path: Path
     run.mkdir(parents=True)
     (run / other.name).symlink_to(other)
     with pytest.raises(OSError, match="link"):
-        delete_directory(str(run / other.name / "trial-0-attempt-1/old"))
+        remove_directory(str(run / other.name / "trial-0-attempt-1/old"))
     assert (other / "trial-0-attempt-1/old").exists()
 
 
@@ -288,7 +288,7 @@ def test_no_event_files_are_removed_through_a_link_in_place_of_the_experiments_f
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage/x").symlink_to(tmp_path / "home")
     with pytest.raises(OSError, match="link"):
-        delete_directory(str(tmp_path / "storage/x/tensorboard/trial-0-attempt-1"))
+        remove_directory(str(tmp_path / "storage/x/tensorboard/trial-0-attempt-1"))
     assert (tmp_path / "home/tensorboard/trial-0-attempt-1").exists()
 
 
@@ -299,9 +299,9 @@ def test_the_storage_itself_may_be_reached_through_a_link(tmp_path: Path, home: 
     run = tmp_path / "share/x/trial-0-attempt-1"
     remove_all_except({"a"}, str(run))
     assert [one.name for one in run.iterdir()] == ["a"]
-    delete_directory(f"{run}/a")
-    delete_directory(f"file://{run}/gone")
-    delete_directory(str(run.parent))
+    remove_directory(f"{run}/a")
+    remove_directory(f"file://{run}/gone")
+    remove_directory(str(run.parent))
     assert list((tmp_path / "storage").iterdir()) == []
     assert home.exists()
 
@@ -313,7 +313,7 @@ def test_the_folders_above_the_storage_need_not_be_readable() -> None:
         checkpoint.mkdir(parents=True)
         with unprivileged(Path(home)):
             remove_all_except((), str(checkpoint.parent))
-            delete_directory(str(checkpoint.parent.parent))
+            remove_directory(str(checkpoint.parent.parent))
         assert not checkpoint.parent.parent.exists()
 
 
