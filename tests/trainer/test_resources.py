@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.domain.group_fit import waiting_for
+from service.domain.missing_resources import missing_resources
 from trainer.resources import (
     Bundle,
     Room,
@@ -51,7 +51,7 @@ def test_the_defaults_of_a_worker_are_the_same_for_wire_agent_and_messages(
     assert bundles_of(wire.model_dump()) == [Bundle(expected, {})] * 2
     amounts = ", ".join(f"{amount:g} {name}" for name, amount in expected.items())
     assert describe_workers(wire.model_dump()) == f"2 workers x {amounts}"
-    assert f"2 workers x {amounts.replace(', ', ' + ')}" in (waiting_for(wire.group, {}) or "")
+    assert f"2 workers x {amounts.replace(', ', ' + ')}" in (missing_resources(wire.group, {}) or "")
 
 
 @pytest.mark.ray

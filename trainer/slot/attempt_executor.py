@@ -40,7 +40,7 @@ SHUTDOWN_SECONDS = 10.0
 
 
 @dataclass
-class SlotState:
+class SlotAvailability:
     """Whether, and why, the slot takes no more work. Set from any thread."""
 
     is_closing: bool = False
@@ -64,7 +64,7 @@ class AttemptExecutor:
         self,
         planner: AttemptPlanner,
         nodes: SlotNodes,
-        state: SlotState,
+        availability: SlotAvailability,
         remover: DirectoryRemover,
         make_runner: Callable[[TrainerSpec], Runner],
         end_slot: Callable[[], None],
@@ -72,7 +72,7 @@ class AttemptExecutor:
     ) -> None:
         self._planner = planner
         self._nodes = nodes
-        self._state = state
+        self._availability = availability
         self._remover = remover
         self._make_runner = make_runner
         self._end_slot = end_slot
@@ -130,8 +130,8 @@ class AttemptExecutor:
             runner = self.runner = self.runner or self._make_runner(assignment.trainer)
             attempt = self._make_attempt(assignment, runner)
             self.attempt, self._accepted = attempt, None
-            if self._state.is_closing or self._state.is_draining:
-                attempt.refuse_to_start(is_drained=self._state.is_draining)
+            if self._availability.is_closing or self._availability.is_draining:
+                attempt.refuse_to_start(is_drained=self._availability.is_draining)
             try:
                 attempt.start()
                 return self._fit(attempt, runner)
@@ -207,14 +207,14 @@ class AttemptExecutor:
         if not finished:
             return self._finish(attempt, error)
         following = finished[0].result()
-        self._state.is_broken |= error is not None and is_from_restarted_head(error)
+        self._availability.is_broken |= error is not None and is_from_restarted_head(error)
         return following
 
     def _give_up(self, attempt: Attempt, failure: Failure) -> None:
         """Called from a timer's thread, while the slot's own waits for Ray."""
         with log_context.resumed(attempt.log_fields):
             logger.error("slot %s closes itself: %s", self._planner.name, failure.message)
-            self._state.is_closing = True
+            self._availability.is_closing = True
             attempt.abandon(failure)
             self._end_slot()
 
@@ -227,7 +227,7 @@ class AttemptExecutor:
             self._nodes.lost |= attempt.ranks.lost_nodes
             self._nodes.add_failed_disks(attempt.ranks.failed_disks)
             is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
-            self._state.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
+            self._availability.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
             if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
                 # A worker may have died while it saved.
                 self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
@@ -245,13 +245,13 @@ class AttemptExecutor:
         A worker whose kill was lost with the network ends with its placement group alone. It would hold its resources,
         and the next attempt would wait for them without end.
         """
-        if self._state.is_broken:  # a broken slot cleans up as it ends
+        if self._availability.is_broken:  # a broken slot cleans up as it ends
             return
         try:
             self.close()
         except RayError as error:
             logger.warning("slot %s cannot free its workers, and closes: %s", self._planner.name, error)
-            self._state.is_broken = True
+            self._availability.is_broken = True
 
     def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
         outcome = attempt.conclude(None, lambda _rank: ("", None, None))
@@ -270,7 +270,7 @@ class AttemptExecutor:
             # After a loss the agent looks at the storage first: the next trial might be lost, too. And for a group that
             # did not get its resources, or is to use other nodes, only a claim tells whether there is room.
             is_able = not (outcome.is_lost or outcome.is_start_given_back or self._nodes.uses_withheld)
-            following = attempt.finish(outcome, wants_next=is_able and not self._state.takes_no_more)
+            following = attempt.finish(outcome, wants_next=is_able and not self._availability.takes_no_more)
         if following is None:  # a new assignment waits until Ray has shut the run down
             self._idle_since = time.monotonic()
         return following

@@ -22,7 +22,7 @@ from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
 from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt_state import Preempted
-from trainer.slot.attempt_executor import AttemptExecutor, SlotState
+from trainer.slot.attempt_executor import AttemptExecutor, SlotAvailability
 from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.nodes.slot_nodes import SlotNodes
@@ -87,14 +87,14 @@ class Slot(WorkerMessageHandlers):
         self._package = UserPackage(name)
         self._nodes = SlotNodes(ray.get_runtime_context().get_node_id())
         self._received_count = 0
-        self._state = SlotState()
+        self._availability = SlotAvailability()
         self._orphan_check = OrphanCheck(self.orphan_seconds)
         self._remover = DirectoryRemover()
         addresses = ServiceAddresses(service_url, certificates)
         self._handle = ray.get_runtime_context().current_actor
         planner = AttemptPlanner(name, self._handle, addresses, self._package, settings, self._log_fields)
         executor = AttemptExecutor(
-            planner, self._nodes, self._state, self._remover, self._make_runner, self._end, self.answer_seconds
+            planner, self._nodes, self._availability, self._remover, self._make_runner, self._end, self.answer_seconds
         )
         super().__init__(executor)
         self._thread = threading.Thread(target=self._work, name="paceline-slot", daemon=True)
@@ -116,7 +116,7 @@ class Slot(WorkerMessageHandlers):
         `secrets`: the values for its `trainer.secrets`, also for the assignments that follow from the service.
         """
         self._received_count += 1
-        if self._state.takes_no_more or not self._executor.is_idle:
+        if self._availability.takes_no_more or not self._executor.is_idle:
             return False
         self._scaling = scaling
         accepted = Assignment.from_json(assignment)
@@ -142,8 +142,8 @@ class Slot(WorkerMessageHandlers):
             placement_group=(runner and runner.placement_group) or self._nodes.placement_group,
             nodes=sorted(self._nodes.used),
             given_count=self._received_count,
-            draining=self._state.is_draining,
-            closing=self._state.is_closing or self._state.is_broken,
+            draining=self._availability.is_draining,
+            closing=self._availability.is_closing or self._availability.is_broken,
             lost_count=self._executor.lost_count,
             bytes_without_room=self._executor.bytes_without_room,
             failed_disks=self._nodes.failed_disks_now(),
@@ -166,7 +166,7 @@ class Slot(WorkerMessageHandlers):
 
     async def close(self) -> None:
         """Give a running attempt back, end everything and clean up. The caller then kills the actor."""
-        self._state.is_closing = True
+        self._availability.is_closing = True
         attempt = self._attempt
         if attempt is not None:
             await asyncio.to_thread(attempt.end_now, Preempted())
@@ -194,9 +194,9 @@ class Slot(WorkerMessageHandlers):
         seconds_left = self._nodes.seconds_left()
         if seconds_left is None:
             return
-        if not self._state.is_draining:
+        if not self._availability.is_draining:
             logger.info("slot %s closes: a node it uses is drained", self._name)
-            self._state.is_draining = True
+            self._availability.is_draining = True
             self._inbox.put(None)
         if (attempt := self._attempt) is not None:
             attempt.drain(self._nodes.drained, seconds_left)
@@ -209,18 +209,18 @@ class Slot(WorkerMessageHandlers):
             if self._spare:
                 self._executor.import_libraries()
             self._serve()
-            if self._state.is_closing:
+            if self._availability.is_closing:
                 return  # the agent cleans up, and ends the process
             logger.info("slot %s closes itself: %s", self._name, self._why_closed())
-            self._state.is_closing = True
+            self._availability.is_closing = True
         except Exception:
             logger.exception("slot %s fails and closes", self._name)
         self._end()
 
     def _why_closed(self) -> str:
-        if self._state.is_broken:
+        if self._availability.is_broken:
             return "Ray does not let it start anything"
-        return "drained" if self._state.is_draining else "no work, no agent"
+        return "drained" if self._availability.is_draining else "no work, no agent"
 
     def _end(self) -> None:
         """End the process by `os._exit`: after a restart of Ray's head, `ray.kill` has no effect."""
@@ -241,7 +241,7 @@ class Slot(WorkerMessageHandlers):
                 return
             while assignment is not None:
                 assignment = self._executor.execute(assignment)
-            if self._state.is_broken:
+            if self._availability.is_broken:
                 return
 
     def _make_runner(self, trainer: TrainerSpec) -> Runner:

@@ -52,8 +52,8 @@ from trainer.worker.process_end.forked_child import ending_forked_children
 from trainer.worker.process_end.oom_counter import find_oom_counter, read_oom_kills
 from trainer.worker.reports import Reporter, StopTraining
 from trainer.worker.reset.baseline import Baseline
+from trainer.worker.system_metrics.load_thread import sampling, visible_gpus
 from trainer.worker.system_metrics.nvidia_smi import Gpu
-from trainer.worker.system_metrics.sampler import sampling, visible_gpus
 from trainer.worker.user_code.user_code import call, find_function, lock_package, refusing_shutdown
 from trainer.worker.user_code.working_directory import WorkingDirectory
 from trainer.worker.wait_notices import noticing_waits

@@ -18,7 +18,7 @@ from service.cli.options import set_option
 from service.cli.options.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect
 from service.cli.options.trial_reference import is_trial, trial_id
 from service.cli.terminal import console, progress_view, terminal_tables, trial_facts
-from service.cli.terminal.experiment_end import WAIT_EXIT_CODES, ended_experiment
+from service.cli.terminal.end_wait import WAIT_EXIT_CODES, ended_experiment
 from service.cli.terminal.outage import Outage
 
 PANEL = "Experiments"

@@ -13,7 +13,7 @@ from rich.text import Text
 from service.cli.client.answers import Refused, Unreachable
 from service.cli.client.client import Client
 from service.cli.terminal import progress_view
-from service.cli.terminal.experiment_end import ENDED
+from service.cli.terminal.end_wait import ENDED
 from service.cli.terminal.live_table import live_table
 from service.cli.terminal.outage import OUTAGE_SECONDS, POLL_SECONDS
 from service.cli.terminal.progress import TrialProgress

@@ -15,7 +15,7 @@ from tests.trainer.slot.attempt.played_attempt import STARTED, CountingRunner
 from trainer.client.addresses import ServiceAddresses
 from trainer.process_log.setup import LogSettings
 from trainer.slot.assignment import Assignment
-from trainer.slot.attempt_executor import AttemptExecutor, SlotState
+from trainer.slot.attempt_executor import AttemptExecutor, SlotAvailability
 from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
 from trainer.slot.nodes.slot_nodes import SlotNodes
@@ -77,7 +77,7 @@ class PlayedSlot:
             "slot", None, ServiceAddresses(service.url), UserPackage("slot"), LogSettings.from_env({}), {}
         )
         self.executor = AttemptExecutor(
-            planner, self.nodes, SlotState(), DirectoryRemover(), lambda _: self.runner, lambda: None, 300.0
+            planner, self.nodes, SlotAvailability(), DirectoryRemover(), lambda _: self.runner, lambda: None, 300.0
         )
         self.runner.attempt = lambda: self.executor.attempt
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainer.worker.user_code.package_files import write_listing
+from trainer.worker.user_code.package_listing import write_listing
 from trainer.worker.user_code.working_directory import COPIED_BYTES, WorkingDirectory
 
 RUN = "digits-x-0123456789ab/trial-{}-attempt-1"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from service.cli.terminal import experiment_end, outage
+from service.cli.terminal import end_wait, outage
 from tests.unit.cli.canned_service import LOST, Answer, answer, answering, problem
 from tests.unit.cli.conftest import Run, external, finish_one, submitted
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _polls_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment_end, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(end_wait, "POLL_SECONDS", 0.0)
 
 
 def test_a_completed_experiment_has_the_exit_code_0(run: Run, project: Path, url: str) -> None:

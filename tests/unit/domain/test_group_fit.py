@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from service.domain.group_fit import fits, waiting_for
+from service.domain.group_fit import fits
+from service.domain.missing_resources import missing_resources
 from trainer.resources import WorkerGroup
 from trainer.wire import Node, Room, Scaling, Trainer
 
@@ -43,7 +44,7 @@ def test_an_elastic_group_fits_where_its_smallest_does() -> None:
     group = scaling({"min": 2, "max": 8})
     assert fits(group, rooms({"CPU": 2.0}))
     assert not fits(group, rooms({"CPU": 1.0}))
-    assert waiting_for(group, {"a": [node(CPU=1)]}) == "2 to 8 workers x 1 CPU; the largest cluster has 1 CPU"
+    assert missing_resources(group, {"a": [node(CPU=1)]}) == "2 to 8 workers x 1 CPU; the largest cluster has 1 CPU"
 
 
 def test_workers_take_what_ray_train_would_give_them() -> None:
@@ -60,13 +61,13 @@ def node(**resources: float) -> Node:
 def test_the_sentence_names_the_scarcest_resource() -> None:
     group = scaling(4, CPU=2, GPU=1)
     agents = {"a": [node(CPU=64, GPU=2)], "b": [node(CPU=4, GPU=1), node(CPU=4, GPU=1)]}
-    assert waiting_for(group, agents) == "4 workers x 2 CPU + 1 GPU; the largest cluster has 2 GPU"
+    assert missing_resources(group, agents) == "4 workers x 2 CPU + 1 GPU; the largest cluster has 2 GPU"
     roomy = {"CPU": 8.0, "GPU": 4.0}
-    assert waiting_for(group, {"a": [Node(total=roomy, free=roomy)]}) is None
-    assert waiting_for(group, {"a": [Node(total=roomy, free={"CPU": 8, "GPU": 1})]}) == (
+    assert missing_resources(group, {"a": [Node(total=roomy, free=roomy)]}) is None
+    assert missing_resources(group, {"a": [Node(total=roomy, free={"CPU": 8, "GPU": 1})]}) == (
         "4 workers x 2 CPU + 1 GPU; 1 GPU free now"
     )
-    assert waiting_for(scaling(1, CPU=8), {"a": [node(CPU=4), node(CPU=4)]}) == (
+    assert missing_resources(scaling(1, CPU=8), {"a": [node(CPU=4), node(CPU=4)]}) == (
         "1 worker x 8 CPU; the largest cluster has 8 CPU, but not in nodes that PACK can use"
     )
 
@@ -78,7 +79,7 @@ def test_the_sentence_counts_only_nodes_that_can_run_a_worker() -> None:
         Node(total={"CPU": 4.0}, free={"CPU": 2}),
         Node(total=with_gpus, free={"GPU": 1}),
     ]
-    assert waiting_for(scaling(4, CPU=1, GPU=1), {"a": nodes}) == (
+    assert missing_resources(scaling(4, CPU=1, GPU=1), {"a": nodes}) == (
         "4 workers x 1 CPU + 1 GPU; 3 CPU free now on nodes that can run such a worker"
     )
 
@@ -87,13 +88,13 @@ def test_the_sentence_gives_the_reason_only_of_a_withheld_node_that_can_run_a_wo
     gpus = Node(total={"CPU": 4, "GPU": 1}, free={"CPU": 4})
     cpus = Node(total={"CPU": 4}, free={}, withheld="node b: no room")
     group = scaling(1, CPU=1, GPU=1)
-    assert waiting_for(group, {"a": [gpus, cpus]}) == "1 worker x 1 CPU + 1 GPU; 0 GPU free now"
+    assert missing_resources(group, {"a": [gpus, cpus]}) == "1 worker x 1 CPU + 1 GPU; 0 GPU free now"
     withheld = gpus.model_copy(update={"free": {}, "withheld": "node a: no room"})
-    assert str(waiting_for(group, {"a": [cpus, withheld]})).endswith("for some minutes: node a: no room")
+    assert str(missing_resources(group, {"a": [cpus, withheld]})).endswith("for some minutes: node a: no room")
 
 
 def test_the_sentence_says_that_there_is_no_node_yet() -> None:
-    sentence = waiting_for(scaling(2, CPU=1), {"local": [], "other": []})
+    sentence = missing_resources(scaling(2, CPU=1), {"local": [], "other": []})
     assert sentence == "2 workers x 1 CPU; no agent's cluster has a node yet"
 
 
@@ -103,7 +104,7 @@ def test_the_smallest_share_and_the_largest_node_still_make_a_count() -> None:
 
 
 def test_workers_without_resources_wait_for_nodes() -> None:
-    assert waiting_for(scaling(2, "STRICT_SPREAD", CPU=0), {"a": [node(CPU=4)]}) == (
+    assert missing_resources(scaling(2, "STRICT_SPREAD", CPU=0), {"a": [node(CPU=4)]}) == (
         "2 workers x nothing; the largest cluster has nodes: 1"
     )
 
@@ -143,16 +144,16 @@ def test_a_group_fits_on_nodes_with_its_labels_only(group: WorkerGroup, fit: boo
 def test_the_sentence_names_the_missing_label() -> None:
     agents = {"here": [Node(total=one.resources, free={}, labels=one.labels) for one in ZONES]}
     need = "2 workers x 1 CPU on nodes with "
-    assert waiting_for(labelled({"zone": "c"}), agents) == f"{need}zone=c; no node has zone=c"
+    assert missing_resources(labelled({"zone": "c"}), agents) == f"{need}zone=c; no node has zone=c"
     both = "zone=a and disk=ssd"
-    assert waiting_for(labelled({"zone": "a", "disk": "ssd"}), agents) == f"{need}{both}; no node has disk=ssd"
+    assert missing_resources(labelled({"zone": "a", "disk": "ssd"}), agents) == f"{need}{both}; no node has disk=ssd"
     apart = labelled({"zone": "a", "disk": "ssd"})
     ssd = {"there": [Node(total={"CPU": 9}, free={}, labels={"disk": "ssd"})]}
-    assert waiting_for(apart, agents | ssd) == f"{need}{both}; no node has {both}"
-    assert waiting_for(labelled({"zone": "b"}), agents) == f"{need}zone=b; the largest cluster has 1 CPU there"
-    assert waiting_for(labelled({"zone": "a"}), agents) == f"{need}zone=a; 0 CPU there free now"
+    assert missing_resources(apart, agents | ssd) == f"{need}{both}; no node has {both}"
+    assert missing_resources(labelled({"zone": "b"}), agents) == f"{need}zone=b; the largest cluster has 1 CPU there"
+    assert missing_resources(labelled({"zone": "a"}), agents) == f"{need}zone=a; 0 CPU there free now"
     each = labelled([{"zone": "b"}, {}])
-    assert waiting_for(each, {}) == (
+    assert missing_resources(each, {}) == (
         "an agent: none is connected (needs 2 workers x 1 CPU, of these 1 on nodes with zone=b, 1 on any node)"
     )
 
@@ -193,18 +194,18 @@ def test_an_elastic_group_leaves_room_for_a_validation() -> None:
 def test_the_sentence_says_that_the_validation_has_no_room() -> None:
     group = validated(2, num_gpus=1)
     need = "2 workers x 1 CPU, and beside them 1 GPU for trainer.validation"
-    assert waiting_for(group, {}) == f"an agent: none is connected (needs {need})"
+    assert missing_resources(group, {}) == f"an agent: none is connected (needs {need})"
     here = {"CPU": 2.0}
-    assert waiting_for(group, {"a": [Node(total=here, free=here)]}) == (
+    assert missing_resources(group, {"a": [Node(total=here, free=here)]}) == (
         f"{need}; there is room for the workers, but not for the validation"
     )
     there = {"CPU": 2.0, "GPU": 1.0}
-    assert waiting_for(group, {"a": [Node(total=there, free=here)]}) == (
+    assert missing_resources(group, {"a": [Node(total=there, free=here)]}) == (
         f"{need}; there is room for the workers now, but not for the validation"
     )
-    assert waiting_for(group, {"a": [Node(total=there, free={"GPU": 1.0})]}) == f"{need}; 0 CPU free now"
-    assert waiting_for(group, {"a": [Node(total=there, free=there)]}) is None
+    assert missing_resources(group, {"a": [Node(total=there, free={"GPU": 1.0})]}) == f"{need}; 0 CPU free now"
+    assert missing_resources(group, {"a": [Node(total=there, free=there)]}) is None
     labelled = validated(num_cpus=1, label_selector={"zone": "c"})
-    assert waiting_for(labelled, {"a": [Node(total=here, free=here)]}) == (
+    assert missing_resources(labelled, {"a": [Node(total=here, free=here)]}) == (
         "1 worker x 1 CPU, and beside them 1 CPU on a node with zone=c for trainer.validation; no node has zone=c"
     )

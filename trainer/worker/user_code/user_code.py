@@ -22,7 +22,7 @@ import ray
 from trainer.unused_folders import lock_in_use, remove_unused
 from trainer.worker.node_disk import naming_failed_disk
 from trainer.worker.user_code.namesakes import NOT_REPLACED, unload_namesakes
-from trainer.worker.user_code.package_files import restore, write_listing
+from trainer.worker.user_code.package_listing import restore, write_listing
 
 FOLDER_PREFIX = "paceline-slot."
 """The prefix of a package's folder in a node's temporary directory. The rest of its name is the slot's."""

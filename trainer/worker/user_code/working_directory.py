@@ -14,7 +14,7 @@ from pathlib import Path
 from trainer.unused_folders import remove_unused
 from trainer.worker.event_files import keep_event_files
 from trainer.worker.node_disk import naming_failed_disk
-from trainer.worker.user_code.package_files import CACHE, read_listing
+from trainer.worker.user_code.package_listing import CACHE, read_listing
 
 COPIED_BYTES = 1_000_000
 """Larger files of the package are links to it: they are usually data, which a script does not change."""

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
-from service.domain.group_fit import kept_for_another, waiting_for, with_kept
+from service.domain.missing_resources import kept_for_another, missing_resources, with_kept
 from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.operations.attempts.scheduling.line import Contender, contenders, read_line
 from service.operations.attempts.scheduling.reservations import ClusterReservation, Reservations, clusters_of
@@ -101,5 +101,5 @@ def _waiting_by_storage(
     group: WorkerGroup, agents: Mapping[str, Sequence[Node]], usable: Mapping[str, Sequence[Node]]
 ) -> str | None:
     """Agents get no trial while they cannot write to the storage."""
-    missing = waiting_for(group, usable)
-    return NO_STORAGE_WITH_ROOM if missing and waiting_for(group, agents) is None else missing
+    missing = missing_resources(group, usable)
+    return NO_STORAGE_WITH_ROOM if missing and missing_resources(group, agents) is None else missing

@@ -20,7 +20,7 @@ SendSample = Callable[[dict[str, float], list[Gpu]], None]
 logger = logging.getLogger("paceline")
 
 
-class SystemSampler(threading.Thread):
+class LoadThread(threading.Thread):
     """Sends a sample every `seconds` until `finish()`. An error ends it, and disturbs nothing else."""
 
     def __init__(self, seconds: float, send: SendSample, *, has_gpus: bool) -> None:
@@ -53,12 +53,12 @@ def sampling(seconds: float | None, send: SendSample, *, has_gpus: bool) -> Iter
     if seconds is None:
         yield
         return
-    sampler = SystemSampler(seconds, send, has_gpus=has_gpus)
-    sampler.start()
+    thread = LoadThread(seconds, send, has_gpus=has_gpus)
+    thread.start()
     try:
         yield
     finally:
-        sampler.finish()
+        thread.finish()
 
 
 def visible_gpus() -> list[str]:

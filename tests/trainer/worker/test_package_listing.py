@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.worker.user_code.package_files import LISTING
+from trainer.worker.user_code.package_listing import LISTING
 from trainer.worker.user_code.user_code import lock_package
 
 FILES = {"train.py": "x = 1", "data/small.csv": "1,2", "src/model.py": "y = 1"}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.trainer.fake_nvidia_smi import BUSY, program
-from trainer.worker.system_metrics import nvidia_smi, sampler
-from trainer.worker.system_metrics.sampler import sampling, visible_gpus
+from trainer.worker.system_metrics import load_thread, nvidia_smi
+from trainer.worker.system_metrics.load_thread import sampling, visible_gpus
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the module imports Ray
 
@@ -42,7 +42,7 @@ def test_a_worker_without_gpus_never_asks_for_them(tmp_path: Path, monkeypatch: 
     assert not calls.exists()
 
 
-def test_a_sampler_that_is_turned_off_has_no_thread() -> None:
+def test_sampling_that_is_turned_off_has_no_thread() -> None:
     with sampling(None, lambda *_sample: None, has_gpus=True):
         assert threads() == []
 
@@ -53,7 +53,7 @@ def test_an_end_waits_for_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monk
     program(tmp_path, f"echo begun > {begun}; exec sleep 600")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(nvidia_smi, "PATIENCE_SECONDS", 600)
-    monkeypatch.setattr(sampler, "END_SECONDS", 60)  # the machine may be slow
+    monkeypatch.setattr(load_thread, "END_SECONDS", 60)  # the machine may be slow
     samples: Samples = queue.Queue()
     with sampling(0.01, lambda load, gpus: samples.put((load, gpus)), has_gpus=True):
         assert begun.read_text() == "begun\n"
