@@ -20,6 +20,8 @@ MAX_GP_TRIALS_OF_TWO_OBJECTIVES = 100
 """On one thread a proposal takes 0.3 to 1.5 s then. With more of them, they are soon one for the model."""
 MIN_EVOLUTION_TRIALS = 2000
 """With this many trials generations have time to evolve, and models become slow."""
+MAX_TRIED_CONFIGURATIONS = 100
+"""A space of so many is tried as a whole also where it is not known how many trials there will be."""
 MIN_CMAES_PARAMETERS = 5
 MAX_NSGA2_OBJECTIVES = 3
 """With more objectives, crowding distances no longer distinguish trials."""
@@ -33,7 +35,7 @@ class Auto(Sampler):
         max_trials = math.inf if problem.max_trials is None else problem.max_trials
         budget = _budget_in_words(problem)
         size = problem.space.size()
-        if not problem.population and size is not None and size <= max_trials:
+        if not problem.population and size is not None and size <= _most_tried(problem):
             reason = f"the space has {counted(size, 'configuration')}: {_trials_in_words(problem)} can try them all"
             sampler = BruteForceAnew() if problem.warm_started else BruteForce()
             return ChosenSampler("brute_force", sampler, reason)
@@ -49,17 +51,29 @@ class Auto(Sampler):
         return self.chooses(problem).sampler.proposer(problem, seed)
 
 
+def _most_tried(problem: Problem) -> float:
+    """The most configurations of a space that the trials are enough for."""
+    if problem.max_trials is not None:
+        return problem.max_trials
+    return MAX_TRIED_CONFIGURATIONS if problem.other_limits else math.inf
+
+
 def _budget_in_words(problem: Problem) -> str:
     budget = _trials_in_words(problem)
-    *others, last = problem.other_limits or ("",)
-    limits = f"{listed(others)} or {last}" if others else last
-    return f"{budget} that {limits} may cut short" if _may_be_cut_short(problem) else budget
+    return f"{budget} that {_other_limits_in_words(problem)} may cut short" if _may_be_cut_short(problem) else budget
+
+
+def _other_limits_in_words(problem: Problem) -> str:
+    *others, last = problem.other_limits
+    return f"{listed(others)} or {last}" if others else last
 
 
 def _trials_in_words(problem: Problem) -> str:
-    if problem.max_trials is None:
+    if problem.max_trials is not None:
+        return f"a budget of {counted(problem.max_trials, 'trial')}"
+    if not problem.other_limits:
         return "a budget without a limit"
-    return f"a budget of {counted(problem.max_trials, 'trial')}"
+    return f"a budget of trials that only {_other_limits_in_words(problem)} limits"
 
 
 def _may_be_cut_short(problem: Problem) -> bool:

@@ -66,10 +66,11 @@ class Gp(Sampler):
         ]
 
     def warnings_with(self, problem: Problem) -> list[Mistake]:
-        if problem.curve_score or (problem.max_trials or 0) <= MAX_FAST_TRIALS:
+        most = problem.max_trials
+        if problem.curve_score or (most is not None and most <= MAX_FAST_TRIALS):
             return []
         takes = f"takes about a second of processor time after {MAX_FAST_TRIALS} trials and four after 1000"
-        may_have = f"and the search may have {problem.max_trials}; those of auto and tpe stay fast"
+        may_have = f"and the search may have {'any number' if most is None else most}; those of auto and tpe stay fast"
         return [Mistake(("search", "sampler"), f"a proposal of gp {takes}, {may_have}")]
 
     def startup_count(self, problem: Problem) -> int:

@@ -1,5 +1,6 @@
 """When an experiment ends: a pure function of its counts."""
 
+import math
 from dataclasses import dataclass
 
 from service.domain.end_reasons import EndReason
@@ -12,7 +13,7 @@ from trainer.wire import FailureKind
 class Limits:
     """`None` is no limit."""
 
-    max_trials: int
+    max_trials: int | None
     max_seconds: float | None
     max_gpu_hours: float | None
     max_failed_trials: int | None
@@ -56,7 +57,7 @@ def reason_to_end(limits: Limits, progress: Progress) -> EndReason | None:
         return reason
     if progress.queued or progress.running:
         return None
-    are_all_created = progress.created >= limits.max_trials
+    are_all_created = limits.max_trials is not None and progress.created >= limits.max_trials
     if progress.have_all_failed and (are_all_created or progress.is_space_exhausted):
         return EndReason.TOO_MANY_FAILURES
     return EndReason.MAX_TRIALS if are_all_created else None
@@ -75,13 +76,13 @@ def _passed_limit(limits: Limits, progress: Progress) -> EndReason | None:
 
 def _systematic_failure(limits: Limits, progress: Progress) -> EndReason | None:
     """The reason if all trials fail in the same way. With `max_failed_trials`, only those that cannot start count."""
-    failure = progress.repeated_failure
-    if failure is None or not (failure.is_conclusive or failure.count >= limits.max_trials):
+    failure, most = progress.repeated_failure, math.inf if limits.max_trials is None else limits.max_trials
+    if failure is None or not (failure.is_conclusive or failure.count >= most):
         return None
     if failure.first.kind is FailureKind.CANNOT_START:
         if not progress.any_started:
             return EndReason.CANNOT_START
-        if failure.count < min(FAILURES_TO_GIVE_UP[FailureKind.USER_ERROR], limits.max_trials):
+        if failure.count < min(FAILURES_TO_GIVE_UP[FailureKind.USER_ERROR], most):
             return None
     any_fares_better = progress.any_succeeded or progress.any_outlasts
     if never_started(failure.first):  # trials on healthy nodes may be running and have reported nothing yet

@@ -3,6 +3,8 @@
 from typing import Any
 
 RULE = "early_stopping"
+NULL_HAS_A_MEANING = (("limits", "max_trials"),)
+"""Fields whose null is not their default: it stays in the document, where RFC 7396 would remove it."""
 
 
 def changed_document(document: Any, patch: dict[str, Any]) -> dict[str, Any]:
@@ -11,6 +13,10 @@ def changed_document(document: Any, patch: dict[str, Any]) -> dict[str, Any]:
     if isinstance(patch.get(RULE), dict):
         earlier = document.get(RULE) if isinstance(document, dict) else None
         merged[RULE] = _merged(earlier, patch[RULE], renews_rules=True)
+    for section, name in NULL_HAS_A_MEANING:
+        given = patch.get(section)
+        if isinstance(given, dict) and name in given:
+            merged[section][name] = given[name]
     return merged
 
 

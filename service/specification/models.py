@@ -28,6 +28,10 @@ from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.precision_mistakes import precision_mistakes
 from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
+from service.specification.cross_field_checks.end_checks import (
+    mistakes_without_max_trials,
+    warnings_without_max_trials,
+)
 from service.specification.cross_field_checks.trainer_mistakes import mistakes_in_trainer
 from service.specification.secrets import mistakes_in_secrets, secret_warnings
 from service.specification.spec_sections import (
@@ -96,7 +100,7 @@ class ExperimentSpec(SpecSection):
     failures: FailuresSpec = Field(default_factory=FailuresSpec)
     """what happens when trials fail"""
     confirm: ConfirmSpec | None = None
-    """after the search, run its winners again with other seeds, within limits.max_trials"""
+    """after the search, run its winners again with other seeds, within limits.max_trials if that is a number"""
     checkpoints: CheckpointsSpec = Field(default_factory=CheckpointsSpec)
     """which checkpoints are kept"""
     step_metric: str | None = None
@@ -133,9 +137,15 @@ class ExperimentSpec(SpecSection):
         return self.objectives[0]
 
     @cached_property
-    def max_search_trials(self) -> int:
-        """The trials that the search may have before its winners are confirmed; all of them without `confirm`."""
+    def max_search_trials(self) -> int | None:
+        """The trials that the search may have before its winners are confirmed; None is no limit."""
+        if self.limits.max_trials is None:
+            return None
         return self.limits.max_trials - (self.confirm.trial_count if self.confirm else 0)
+
+    def has_room(self, created: int, more: int = 1) -> bool:
+        """Whether the search may have `more` trials than those that are created."""
+        return self.max_search_trials is None or created + more <= self.max_search_trials
 
     @cached_property
     def problem(self) -> Problem:
@@ -151,6 +161,11 @@ class ExperimentSpec(SpecSection):
             compares_objective=self.compared_metric == self.objective_metrics[0],
             other_limits=self._other_limits,
         )
+
+    @property
+    def _may_run_without_end(self) -> bool:
+        """Whether neither a number of trials nor the sampler ends the search."""
+        return self.limits.max_trials is None and not self.chosen_sampler.sampler.is_exhaustive
 
     @property
     def _other_limits(self) -> tuple[str, ...]:
@@ -187,6 +202,7 @@ class ExperimentSpec(SpecSection):
             *self.search.warnings_with(self.problem),
             *secret_warnings(self.trainer, self.config),
             *self._confirm_warnings(),
+            *(warnings_without_max_trials(self._other_limits) if self._may_run_without_end else ()),
             *warnings_about_comparison(self.early_stopping, self.problem, self.objective_metrics),
         ]
 
@@ -214,6 +230,16 @@ class ExperimentSpec(SpecSection):
             yield mistake.under("trainer")
         if self.confirm is not None:
             yield from self._confirm_mistakes(self.confirm)
+        yield from self._limit_mistakes()
+        yield from mistakes_in_secrets(self.trainer)
+        yield from self._retention_mistakes()
+        yield from self._best_report_mistakes()
+        yield from self._mistakes_in_names()
+        yield from self._enqueue_mistakes()
+
+    def _limit_mistakes(self) -> Iterator[Mistake]:
+        if self._may_run_without_end and not isinstance(self.early_stopping, Pbt):
+            yield from mistakes_without_max_trials(self._other_limits, is_confirmed=self.confirm is not None)
         if (self.limits.kill_trial_after_seconds or math.inf) <= (self.limits.max_trial_seconds or 0):
             yield Mistake(
                 ("limits", "kill_trial_after_seconds"),
@@ -226,13 +252,8 @@ class ExperimentSpec(SpecSection):
                 "counts the GPUs that trials reserve, and these reserve none: set trainer.scaling.use_gpu, or leave it "
                 "out",
             )
-        yield from mistakes_in_secrets(self.trainer)
         if self.limits.no_improvement and len(self.objectives) > 1:
             yield Mistake(("limits", "no_improvement"), "works with one objective only; leave it out")
-        yield from self._retention_mistakes()
-        yield from self._best_report_mistakes()
-        yield from self._mistakes_in_names()
-        yield from self._enqueue_mistakes()
 
     def _mistakes_in_names(self) -> Iterator[Mistake]:
         if self.step_metric == "":
@@ -244,8 +265,9 @@ class ExperimentSpec(SpecSection):
     def _pbt_mistakes(self, pbt: Pbt) -> Iterator[Mistake]:
         for mistake in pbt.mistakes_in_names(self.space):
             yield mistake.under("early_stopping")
-        if self.limits.max_trials < MIN_MEMBERS:
-            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {MIN_MEMBERS} or more")
+        if self.limits.max_trials is None or self.limits.max_trials < MIN_MEMBERS:
+            number = "a number, " if self.limits.max_trials is None else ""
+            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {number}{MIN_MEMBERS} or more")
 
     def _retention_mistakes(self) -> Iterator[Mistake]:
         rules, metrics = self.checkpoints, [one.metric for one in self.objectives]
@@ -291,7 +313,7 @@ class ExperimentSpec(SpecSection):
             yield Mistake(
                 ("confirm",), "does not work with pbt: its trials change their params on the way; leave one of them out"
             )
-        if self.max_search_trials < confirm.top:
+        if self.max_search_trials is not None and self.max_search_trials < confirm.top:
             yield Mistake(
                 ("confirm",),
                 f"keeps {confirm.top} * {confirm.seeds} trials of limits.max_trials ({self.limits.max_trials}), and the"
@@ -320,13 +342,13 @@ class ExperimentSpec(SpecSection):
                 )
 
     def _enqueue_mistakes(self) -> Iterator[Mistake]:
-        if len(self.enqueue) > self.limits.max_trials:
-            yield Mistake(("enqueue",), f"has {len(self.enqueue)} entries, more than limits.max_trials")
-        elif len(self.enqueue) > self.max_search_trials > 0:
+        count, limit, room = len(self.enqueue), self.limits.max_trials, self.max_search_trials
+        if limit is not None and count > limit:
+            yield Mistake(("enqueue",), f"has {count} entries, more than limits.max_trials")
+        elif room is not None and count > room > 0:
             yield Mistake(
                 ("enqueue",),
-                f"has {len(self.enqueue)} entries, more than the {self.max_search_trials} trials that confirm leaves "
-                f"of limits.max_trials ({self.limits.max_trials})",
+                f"has {count} entries, more than the {room} trials that confirm leaves of limits.max_trials ({limit})",
             )
         for index, params in enumerate(self.enqueue):
             for mistake in self.space.mistakes_in(params):

@@ -61,8 +61,8 @@ class NoImprovementSpec(SpecSection):
 class LimitsSpec(SpecSection):
     """When the experiment ends, and how much runs at a time."""
 
-    max_trials: PositiveInt = 100
-    """the number of trials"""
+    max_trials: PositiveInt | None = 100
+    """the number of trials; null is no limit, if something else ends the experiment"""
     parallelism: PositiveInt = 1
     """how many trials run at the same time"""
     max_seconds: PositiveFloat | None = None
@@ -101,7 +101,7 @@ class ConfirmSpec(SpecSection):
 
     @property
     def trial_count(self) -> int:
-        """How many of `limits.max_trials` are kept for confirmations."""
+        """How many confirmations there are. So many of `limits.max_trials` are kept for them."""
         return self.top * self.seeds
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from service.domain.statuses import ExperimentStatus, TrialStatus
 from service.store.sql.column_types import SQLITES_INTEGER, Int64, Json, RowId, UtcDateTime
+from service.store.sql.spec_column import SpecJson
 
 NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -70,7 +71,7 @@ class ExperimentRow(Base):
     __tablename__ = "experiments"
     id: Mapped[str] = mapped_column(String(20), primary_key=True)
     name: Mapped[str] = mapped_column(String(200), unique=True)
-    spec: Mapped[dict[str, Any]]
+    spec: Mapped[dict[str, Any]] = mapped_column(SpecJson)
     tags: Mapped[dict[str, Any]]
     status: Mapped[str] = mapped_column(String(20))
     end_reason: Mapped[str | None] = mapped_column(String(40))

@@ -180,7 +180,7 @@ def test_a_change_that_breaks_clients_is_found(change: Callable[[Json], None], m
         replaced({"description": "new"}, *EXPERIMENTS, "post", "responses", "429"),
         replaced({"type": "string"}, *TRIAL, "properties", "new"),
         replaced({"type": "string"}, *LIMITS, "properties", "new"),
-        replaced({"type": ["integer", "string"]}, *LIMITS, "properties", "max_trials"),
+        replaced({"type": ["integer", "string"]}, *LIMITS, "properties", "parallelism"),
         replaced("other words", *TRIAL, "description"),
     ],
 )

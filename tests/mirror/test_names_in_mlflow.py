@@ -22,7 +22,7 @@ MOST = 10
 @pytest.mark.parametrize(
     ("most", "number", "expected"),
     [
-        (None, 3, "trial 03"),
+        (None, 3, "trial 00003"),
         (24, 3, "trial 03"),
         (1000, 3, "trial 003"),
         (1001, 3, "trial 0003"),

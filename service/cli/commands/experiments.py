@@ -71,8 +71,10 @@ def submit(
 
 def _submitted(created: dict[str, Any]) -> str:
     name, limits = created["name"], created["spec"]["limits"]
-    amount = f"{counted(limits['max_trials'], 'trial')}, {limits['parallelism']} at a time"
-    text = f"{name} ({created['id']}) is {created['status']}: up to {amount}. To follow it: paceline watch {name}"
+    most = limits["max_trials"]
+    amount = "any number of trials" if most is None else f"up to {counted(most, 'trial')}"
+    amount += f", {limits['parallelism']} at a time"
+    text = f"{name} ({created['id']}) is {created['status']}: {amount}. To follow it: paceline watch {name}"
     return escape("\n".join(filter(None, [text, progress_view.waiting_text(created)])))
 
 

@@ -44,12 +44,21 @@ def live_view(experiment: Json, progress: TrialProgress) -> RenderableType:
 
 
 def status_line(experiment: Json, progress: TrialProgress) -> str:
-    total = experiment["spec"]["limits"]["max_trials"]
-    parts = [f"{experiment['name']}: {progress.finished}/{total} trials", status_counts(progress.statuses.values())]
+    share = finished_share(experiment, progress.finished)
+    parts = [
+        f"{experiment['name']}: {share} trial{'' if share == '1' else 's'}",
+        status_counts(progress.statuses.values()),
+    ]
     parts += _hindrances(experiment)
     best = _best_text(experiment, progress.metric)
     parts += [f"best {best}"] if best else []
     return "; ".join(part for part in parts if part)
+
+
+def finished_share(experiment: Json, finished: int) -> str:
+    """`3/20`, or `3` if any number of trials may run"""
+    most = experiment["spec"]["limits"]["max_trials"]
+    return str(finished) if most is None else f"{finished}/{most}"
 
 
 def waiting_text(experiment: Json) -> str:
@@ -122,13 +131,24 @@ def _elapsed_seconds(experiment: Json) -> float:
 
 
 def _progress_bar(experiment: Json, finished: int) -> RenderableType:
-    total, elapsed = experiment["spec"]["limits"]["max_trials"], _elapsed_seconds(experiment)
-    left = remaining_seconds(finished, total, elapsed)
-    about = "" if left is None or experiment["status"] not in ("running", "paused") else f"about {clock(left)} left"
-    name, bar = plain(experiment["name"], style="bold"), ProgressBar(total=total, completed=finished, width=40)
+    limits, elapsed = experiment["spec"]["limits"], _elapsed_seconds(experiment)
+    total, done = limits["max_trials"], float(finished)
+    if total is None:
+        total, done = limits.get("max_seconds"), elapsed  # without either, rich draws a bar that moves
+    left = _time_left(limits, finished, elapsed) if experiment["status"] in ("running", "paused") else ""
+    name, bar = plain(experiment["name"], style="bold"), ProgressBar(total=total, completed=done, width=40)
     row = Table.grid(padding=(0, 1))
-    row.add_row(name, bar, f"{finished}/{total}", clock(elapsed), about)
+    row.add_row(name, bar, finished_share(experiment, finished), clock(elapsed), left)
     return row
+
+
+def _time_left(limits: Json, finished: int, elapsed: float) -> str:
+    """An estimate from the trials so far or, if any number may run, what the time limit leaves; empty if unknown."""
+    if limits["max_trials"] is not None:
+        left = remaining_seconds(finished, limits["max_trials"], elapsed)
+        return "" if left is None else f"about {clock(left)} left"
+    seconds = limits.get("max_seconds")
+    return "" if seconds is None else f"at most {clock(max(0.0, seconds - elapsed))} left"
 
 
 def _counts(progress: TrialProgress) -> Text:

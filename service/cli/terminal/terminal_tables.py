@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from search.numbers_in_messages import counted
 from service.cli.client.commands_for_calls import with_commands
-from service.cli.terminal.progress_view import COLOURS, clock, shortened_traceback
+from service.cli.terminal.progress_view import COLOURS, clock, finished_share, shortened_traceback
 from service.cli.terminal.text_layout import facts, table
 from service.cli.terminal.value_texts import float_text, parameters, value_text
 from service.domain import cost_summary
@@ -25,8 +25,7 @@ def experiments(found: Iterable[Json]) -> RenderableType:
 
 def _experiment_row(one: Json) -> tuple[str, ...]:
     done = sum(one["counts"].values()) - one["counts"].get("queued", 0) - one["counts"].get("running", 0)
-    trials = f"{done}/{one['spec']['limits']['max_trials']}"
-    return escape(one["name"]), one["id"], status(one), trials, _best(one), _time(one["created_at"])
+    return escape(one["name"]), one["id"], status(one), finished_share(one, done), _best(one), _time(one["created_at"])
 
 
 def experiment(one: Json, its_trials: Iterable[Json], now: datetime, *, left_out: int = 0) -> RenderableType:

@@ -20,6 +20,8 @@ USER_TAG, USER = "mlflow.user", "paceline"
 PARENT_TAG = "mlflow.parentRunId"
 RUN_NAME_TAG = "mlflow.runName"
 MIN_DIGITS = 2
+DIGITS_WITHOUT_LIMIT = 5
+"""Of the numbers of an experiment's trials with `max_trials: null`."""
 
 
 @dataclass(frozen=True)
@@ -171,5 +173,7 @@ def _source(experiment: ExperimentRow) -> dict[str, Any]:
 
 def _digits(experiment: ExperimentRow) -> int:
     """Return the number of digits of the largest trial number, so that names sort as numbers do."""
-    most = (experiment.spec.get("limits") or {}).get("max_trials") or 0
+    most = (experiment.spec.get("limits") or {}).get("max_trials", 0)
+    if most is None:
+        return DIGITS_WITHOUT_LIMIT
     return max(MIN_DIGITS, len(str(max(most - 1, 0))))

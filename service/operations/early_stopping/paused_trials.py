@@ -32,7 +32,7 @@ def release(decider: Decider, reached: Collection[int] | None = None) -> bool:
     if not has_trait(spec.early_stopping, "pauses") or not may_run_trials(experiment):
         return False
     assert isinstance(session, WriteSession)  # noqa: S101 - `Database.write` yields no other
-    more_to_come = experiment.end_reason is None and experiment.trial_count < spec.max_search_trials
+    more_to_come = experiment.end_reason is None and spec.has_room(experiment.trial_count)
     waiting = StoredPausedTrials(
         session, experiment.id, spec.compared_metric, spec.space, seed_of(spec, experiment.id), more_to_come, reached
     )

@@ -34,7 +34,7 @@ class DueConfirmations:
 
 
 def due_confirmations(locked: LockedExperiment, spec: ExperimentSpec) -> DueConfirmations:
-    """As many as `limits.max_trials` allows.
+    """As many as `limits.max_trials` allows; all of them without that limit.
 
     The seeds take turns, so that an early end leaves each configuration about as many.
     """
@@ -46,7 +46,8 @@ def due_confirmations(locked: LockedExperiment, spec: ExperimentSpec) -> DueConf
     wanted = [(trial, seed) for seed in confirmation_seeds(experiment, spec.confirm) for trial in chosen]
     new = [(trial, seed) for trial, seed in wanted if (trial.number, seed) not in known]
     stopped = [known[trial.number, seed] for trial, seed in wanted if (trial.number, seed) in known]
-    room = max(0, spec.limits.max_trials - experiment.trial_count)
+    most = spec.limits.max_trials
+    room = len(new) if most is None else max(0, most - experiment.trial_count)
     return DueConfirmations(chosen, new[:room], [one for one in stopped if was_stopped_by_end(one)])
 
 

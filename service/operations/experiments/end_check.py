@@ -41,9 +41,9 @@ class ReachedEnd:
 
 def find_end(locked: LockedExperiment, spec: ExperimentSpec) -> ReachedEnd | None:
     """Why no further trial should start; None while the experiment has more to do."""
-    progress = _progress(locked, spec)
+    progress, most = _progress(locked, spec), spec.max_search_trials
     limits = Limits(
-        max_trials=spec.max_search_trials - progress.confirmation_count,
+        max_trials=None if most is None else most - progress.confirmation_count,
         max_seconds=spec.limits.max_seconds,
         max_gpu_hours=spec.limits.max_gpu_hours,
         max_failed_trials=spec.failures.max_failed_trials,
@@ -157,7 +157,7 @@ def _limit_of_failures(spec: ExperimentSpec, progress: Progress) -> str:
     most = spec.failures.max_failed_trials
     if most is not None and progress.failed > most:
         return f" (failures.max_failed_trials is {most})"
-    if progress.failed == progress.created >= spec.max_search_trials:
+    if progress.failed == progress.created and not spec.has_room(progress.created):
         return f" (limits.max_trials is {spec.limits.max_trials})"
     return " (every configuration has been tried)" if progress.is_space_exhausted else ""
 

@@ -25,9 +25,11 @@ def limits_after_failures(locked: LockedExperiment, spec: ExperimentSpec) -> str
 def _candidates(locked: LockedExperiment, spec: ExperimentSpec) -> Iterator[Patch]:
     session, experiment = locked.session, locked.experiment
     failed = counts_by_status(session, experiment.id, (TrialStatus.FAILED,))[TrialStatus.FAILED]
-    kept = spec.confirm.trial_count if spec.confirm else 0
-    more_trials: Patch = {"limits": {"max_trials": max(spec.limits.max_trials, experiment.trial_count + kept + 1)}}
     more_failures: Patch = {"failures": {"max_failed_trials": max(spec.failures.max_failed_trials or 0, failed)}}
     yield more_failures
+    if spec.limits.max_trials is None:
+        return
+    kept = spec.confirm.trial_count if spec.confirm else 0
+    more_trials: Patch = {"limits": {"max_trials": max(spec.limits.max_trials, experiment.trial_count + kept + 1)}}
     yield more_trials
     yield more_trials | more_failures

@@ -1,5 +1,6 @@
 """An experiment that has ended runs again: a user raises the limit that ended it, or takes back a stop."""
 
+import math
 from dataclasses import dataclass
 
 from search.early_stopping.plugin_rules import has_trait
@@ -135,7 +136,8 @@ def is_limit_moved(
 
     A lower `max_trials` leaves no more trials, and only fewer confirmations.
     """
-    is_lowered = after.limits.max_trials < before.limits.max_trials
+    most = math.inf if before.limits.max_trials is None else before.limits.max_trials
+    is_lowered = after.limits.max_trials is not None and after.limits.max_trials < most
     is_in_vain = experiment.end_reason == EndReason.MAX_TRIALS and is_lowered
     return _changes_what_ended_it(experiment, changes) and not is_in_vain
 
@@ -149,8 +151,8 @@ def _lets_confirmations_run(locked: LockedExperiment, spec: ExperimentSpec) -> b
     """Whether `max_trials`, which was too low for all confirmations of the winners, now has room for more of them."""
     if spec.confirm is None:
         return False
-    known = confirmations_of(locked.session, [locked.experiment.id])
-    return len(known) < spec.confirm.trial_count and spec.limits.max_trials > locked.experiment.trial_count
+    known, most = confirmations_of(locked.session, [locked.experiment.id]), spec.limits.max_trials
+    return len(known) < spec.confirm.trial_count and (most is None or most > locked.experiment.trial_count)
 
 
 def _why_it_would_end(locked: LockedExperiment, before: ExperimentSpec, spec: ExperimentSpec) -> EndsAgain | None:

@@ -23,6 +23,9 @@ _TYPES: Mapping[str, str] = {
     "bool": "type: categorical, choices: [true, false]",
 }
 """The distributions of other tuners."""
+_TRIAL_NUMBERS = ("max_trials", "n_trials", "num_samples")
+_NO_LIMITS = ("-1", "inf", ".inf", "infinity", "none", "null", "unlimited")
+"""What other tuners have for any number of trials, and what else may be written for it, as text."""
 _GRID = "in place of grid_search write {type: categorical, choices: […]}, and search: {sampler: grid}"
 
 
@@ -37,11 +40,21 @@ def _message(mistake: Mistake, document: Mapping[str, Any]) -> str | None:
     parent = reduce(item_at, path[:-1], document)
     if not path or not isinstance(parent, Mapping):
         return None
+    if path[-1] in _TRIAL_NUMBERS and path[:-1] in ((), ("limits",)):
+        return _trial_number_message(mistake.message, str(path[-1]), parent)
     if matches(("space", ANY, "type"), path):
         return _type_message(mistake.message, parent)
     if matches(("search", ANY), path) and mistake.message == UNKNOWN:
         return _option_message(str(path[-1]), parent)
     return None
+
+
+def _trial_number_message(message: str, name: str, parent: Mapping[str, Any]) -> str | None:
+    """For a number without a limit that is not written as `max_trials: null`."""
+    value = parent.get(name)
+    is_meant = str(value).lower() in _NO_LIMITS and not (name == "max_trials" and value is None)
+    advice = "any number of trials is limits.max_trials: null, beside another limit such as limits.max_seconds"
+    return f"{message}; {advice}" if is_meant else None
 
 
 def _type_message(message: str, parameter: Mapping[str, Any]) -> str | None:

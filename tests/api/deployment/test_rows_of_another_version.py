@@ -6,11 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import JSON, select, type_coerce
 from sqlalchemy.orm.attributes import flag_modified
 
+from service.errors import Unavailable
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
+from service.specification.stored_spec import parse_stored_spec
 from service.store.tables import AgentRow, AttemptRow, ExperimentRow, TrialRow
 from tests.api.agents.agent_instances import TORCH, an_instance
 from tests.conftest import Api, a_spec
@@ -79,6 +81,24 @@ def test_an_experiment_that_uses_what_only_a_later_version_knows_waits_for_that_
     answer = service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 3}})
     assert answer.status_code == 503
     assert "uses what only a later version of the service knows: search.later; a service of" in answer.json()["detail"]
+
+
+def test_an_earlier_version_leaves_an_experiment_without_a_number_of_trials_alone(service: Api) -> None:
+    """It reads a number beside a field that it does not know; a null would be an error that it does not expect."""
+    name = service.create(limits={"max_trials": None, "max_seconds": 60})["name"]
+    stored = select(type_coerce(ExperimentRow.spec, JSON)).where(ExperimentRow.name == name)
+    context = context_of(service)
+    with context.database.read() as session:
+        document = session.scalars(stored).one()
+        assert session.scalars(select(ExperimentRow)).one().spec["limits"]["max_trials"] is None
+    assert document["limits"]["max_trials"] == 100
+    with pytest.raises(Unavailable, match=r"a later version of the service knows: limits\.no_max_trials; "):
+        parse_stored_spec(document)
+    service.http.patch(f"/v1/experiments/{name}", json={"limits": {"max_trials": 7}}).raise_for_status()
+    with context.database.read() as session:
+        document = session.scalars(stored).one()
+    assert "no_max_trials" not in document["limits"]
+    assert parse_stored_spec(document).limits.max_trials == 7
 
 
 @pytest.fixture

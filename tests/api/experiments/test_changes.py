@@ -62,10 +62,12 @@ def test_repeating_a_change_changes_nothing(service: Api) -> None:
 
 
 def test_null_removes_a_limit(service: Api) -> None:
-    name = service.create(limits={"max_trials": 5, "max_seconds": 60})["name"]
-    shown = patched(service, name, limits={"max_seconds": None, "max_trials": None})
+    name = service.create(limits={"max_trials": 5, "parallelism": 3, "max_seconds": 60})["name"]
+    shown = patched(service, name, limits={"max_seconds": None, "parallelism": None})
     assert shown["spec"]["limits"]["max_seconds"] is None
-    assert shown["spec"]["limits"]["max_trials"] == 100
+    assert shown["spec"]["limits"]["parallelism"] == 1
+    shown = patched(service, name, limits={"max_seconds": 60, "max_trials": None})
+    assert shown["spec"]["limits"]["max_trials"] is None
 
 
 def test_a_patch_may_be_yaml(service: Api) -> None:

@@ -89,7 +89,7 @@ class _Population:
 
     def _end_generation(self, milestone: int) -> Iterator[str]:
         """Compute what must follow for each member, at the first decision of those that end the generation."""
-        if len(self.members) < self._spec.max_search_trials:
+        if self._spec.has_room(len(self.members)):
             yield f"the generation of step {milestone} ends with {len(self.members)} members"
         early = [one.number for one in self.members.values() if one.status in LIVE]
         if early:

@@ -181,8 +181,28 @@ def test_a_raised_limit_resumes_an_ended_experiment(run: Run, project: Path, url
     assert (spec["limits"]["max_trials"], spec["tags"]) == (2, {"team": "vision"})
     repeated = run("change", str(experiment["name"]), "--set", "limits.max_trials=2")
     assert repeated.out == f"{experiment['name']} has these values already; it is running.\nlimits.max_trials: 2\n"
-    removed = run("change", str(experiment["name"]), "--set", "limits.max_trials=null", "--set", "tags.team=null")
-    assert removed.out.splitlines()[1:] == ["limits.max_trials: 100", "tags.team: null"]
+    removed = run("change", str(experiment["name"]), "--set", "limits.parallelism=null", "--set", "tags.team=null")
+    assert removed.out.splitlines()[1:] == ["limits.parallelism: 1", "tags.team: null"]
+
+
+def test_any_number_of_trials_may_run_until_a_time_limit(run: Run, project: Path, url: str) -> None:
+    text = yaml.safe_dump(SPEC | {"name": f"any-{time.monotonic_ns()}", "trainer": {"kind": "external"}})
+    (project / "experiment.yaml").write_text(text)
+    settings = ["--set", "limits.max_trials=null", "--set", "limits.max_seconds=3600"]
+    refused = run("submit", str(project / "experiment.yaml"), *settings[:2])
+    assert (refused.code, "limits.max_trials: null means any number of trials" in refused.err) == (2, True)
+    submitted = run("submit", str(project / "experiment.yaml"), *settings)
+    name = submitted.out.split()[0]
+    assert "running: any number of trials, 1 at a time" in submitted.out
+    finish_one(url, name, {"outcome": "completed"})
+    [row] = [line for line in run("ls").out.splitlines() if line.startswith(name)]
+    assert row.split()[2:4] == ["running", "1"]
+    assert run("show", name).code == 0
+    changed = run("change", name, "--set", "limits.max_trials=1")
+    assert "limits.max_trials: 1" in changed.out
+    assert "1 completed" in run("watch", name).out
+    again = run("change", name, "--set", "limits.max_trials=null")
+    assert again.out == f"{name} is changed; it is running.\nlimits.max_trials: null\n"
 
 
 def test_a_refused_change_names_each_mistake(run: Run, project: Path) -> None:

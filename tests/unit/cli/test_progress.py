@@ -6,7 +6,14 @@ import pytest
 from rich.console import Console
 
 from service.cli.terminal.progress import Saved, TrialProgress
-from service.cli.terminal.progress_view import clock, live_view, remaining_seconds, status_counts, summary
+from service.cli.terminal.progress_view import (
+    clock,
+    live_view,
+    remaining_seconds,
+    status_counts,
+    status_line,
+    summary,
+)
 
 
 def event(seq: int, kind: str, trial: str | None = None, **data: Any) -> dict[str, Any]:
@@ -118,9 +125,9 @@ def test_times_are_formatted() -> None:
     assert [clock(5), clock(65), clock(3665)] == ["0:05", "1:05", "1:01:05"]
 
 
-def shown_live(progress: TrialProgress, metrics: list[str]) -> str:
+def shown_live(progress: TrialProgress, metrics: list[str], **limits: float | None) -> str:
     """The live view of an experiment of two trials that is created far in the future."""
-    spec = {"objectives": [{"metric": metric} for metric in metrics], "limits": {"max_trials": 2}}
+    spec = {"objectives": [{"metric": metric} for metric in metrics], "limits": {"max_trials": 2, **limits}}
     experiment = {"name": "x", "status": "running", "spec": spec, "created_at": "2999-01-01T00:00:00Z"}
     console = Console(width=200)
     with console.capture() as shown:
@@ -132,6 +139,20 @@ def test_the_live_view_says_why_there_is_no_best_trial(progress: TrialProgress) 
     assert "best     none yet" in shown_live(progress, ["val_accuracy"])
     front = "best     paceline best x shows the Pareto front of its objectives"
     assert front in shown_live(progress, ["val_accuracy", "latency"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "shown"), [({"max_seconds": 3600.0}, "3 0:00 at most 1:00:00 left"), ({}, "3 0:00")]
+)
+def test_without_a_number_of_trials_the_time_limit_says_what_is_left(
+    progress: TrialProgress, limits: dict[str, float], shown: str
+) -> None:
+    for number in range(3):
+        progress.add(event(number + 1, "trial.completed", number=number, step=1, values={"val_accuracy": 0.5}))
+    first = shown_live(progress, ["val_accuracy"], max_trials=None, **limits).splitlines()[0]
+    assert first.split(maxsplit=1)[1].lstrip(" ━╺╸").split() == shown.split()
+    spec = {"objectives": [{"metric": "val_accuracy"}], "limits": {"max_trials": None} | limits}
+    assert status_line({"name": "x", "spec": spec}, progress).startswith("x: 3 trials; 3 completed")
 
 
 @pytest.mark.parametrize("finished", [1, 3], ids=["fewer than planned", "more than planned"])

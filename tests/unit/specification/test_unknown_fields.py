@@ -23,6 +23,7 @@ SPEC: dict[str, Any] = a_spec(
     constraints=[{"metric": "size", "max": 5}],
     limits={"no_improvement": {"trials": 3}},
 )
+ANY_NUMBER = "any number of trials is limits.max_trials: null, beside another limit such as limits.max_seconds"
 WITHOUT_COUNTERPART = {"BaseSampler", "BaseGASampler", "PartialFixedSampler", "BasePruner"}
 CLASSES_OF_OPTUNA = {*optuna.samplers.__all__, *optuna.pruners.__all__} - WITHOUT_COUNTERPART
 
@@ -96,6 +97,11 @@ def test_the_known_fields_are_those_of_the_object_at_the_place(parent: tuple[str
         ),
         ({"early_stopping": {"type": "asha"}}, "early_stopping.type", "is called rule here, as in {rule: asha}"),
         ({"num_samples": 9}, "num_samples", "is called limits.max_trials here"),
+        ({"num_samples": -1}, "num_samples", f"is called limits.max_trials here; {ANY_NUMBER}"),
+        ({"n_trials": None}, "n_trials", f"is called limits.max_trials here; {ANY_NUMBER}"),
+        ({"limits": {"n_trials": None}}, "limits.n_trials", f"is called max_trials here; {ANY_NUMBER}"),
+        ({"limits": {"max_trials": -1}}, "limits.max_trials", f"Input should be greater than 0; {ANY_NUMBER}"),
+        ({"limits": {"max_trials": "inf"}}, "limits.max_trials", f"must be a number, not text; {ANY_NUMBER}"),
         ({"metric": "y"}, "metric", "is part of objectives here, as in [{metric: loss, direction: minimize}]"),
         (
             {"objectives": [{"metric": "y", "direction": "minimize", "scope": "all"}]},

@@ -20,7 +20,7 @@ def startable_trials(experiment: ExperimentRow, counts: Mapping[str, int]) -> St
     if experiment.status != ExperimentStatus.RUNNING or not may_run_trials(experiment):
         return None
     spec, queued = spec_of(experiment), counts[TrialStatus.QUEUED]
-    is_any_left = queued > 0 or experiment.trial_count < spec.max_search_trials
+    is_any_left = queued > 0 or spec.has_room(experiment.trial_count)
     if counts[TrialStatus.RUNNING] >= spec.limits.parallelism or not is_any_left:
         return None
     if experiment.end_reason is None:
