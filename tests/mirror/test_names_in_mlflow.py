@@ -10,7 +10,15 @@ from mlflow.entities import Run, RunData, RunInfo, RunTag
 from service.mirror import mlflow_limits
 from service.mirror.runs.found_runs import run_key
 from service.mirror.runs.leaderboard import leaderboard, mlflow_url
-from service.mirror.runs.new_runs import GENERATION_TAG, TRIAL_NUMBER_TAG, TRIAL_TAG, USER, USER_TAG, trial_run
+from service.mirror.runs.new_runs import (
+    GENERATION_TAG,
+    TRIAL_NUMBER_TAG,
+    TRIAL_TAG,
+    USER,
+    USER_TAG,
+    experiment_run,
+    trial_run,
+)
 from service.mirror.runs.projection import RunKey
 from service.mirror.runs.run_update import RunUpdate
 from service.store.tables import MirrorRow
@@ -31,6 +39,12 @@ MOST = 10
 )
 def test_names_of_trials_sort_as_their_numbers_do(most: int | None, number: int, expected: str) -> None:
     assert trial_run(experiment(limits={"max_trials": most}), trial(number), "p").name == expected
+
+
+def test_any_number_of_trials_is_no_parameter_and_is_in_the_spec() -> None:
+    new = experiment_run(experiment(limits={"max_trials": None, "max_seconds": 60}))
+    assert new.params.keys() & {"max_trials", "max_seconds"} == {"max_seconds"}
+    assert "limits:\n  max_trials: null\n  max_seconds: 60" in new.tags["paceline.spec"]
 
 
 def test_the_leaderboard_sorts_the_best_first() -> None:

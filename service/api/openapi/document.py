@@ -145,7 +145,8 @@ def _changes(parts: dict[str, Any]) -> dict[str, Any]:
         "type": "object",
         "title": "ExperimentChanges",
         "description": "A JSON merge patch (RFC 7396) of the spec: members are merged, arrays are replaced, and null "
-        "sets a member to its default. Another `early_stopping.rule` starts without the fields of the old one. "
+        "sets a member to its default, but `limits.max_trials` to any number. Another `early_stopping.rule` starts "
+        "without the fields of the old one. "
         "Fields that are not listed here must be absent or unchanged.",
         "properties": {name: simple.get(name, members) | description(name) for name in CHANGEABLE},
     }

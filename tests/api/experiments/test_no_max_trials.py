@@ -172,3 +172,37 @@ def test_early_stopping_and_the_sampler_are_chosen_for_an_unknown_number_of_tria
     assert small["sampler"]["name"] == "brute_force"
     trials = "a budget of trials that only limits.max_seconds limits"
     assert small["sampler"]["why"] == f"the space has 3 configurations: {trials} can try them all"
+
+
+def test_gp_may_become_slow_in_an_unknown_number_of_trials(service: Api) -> None:
+    [warning] = service.create(limits=TIMED, search={"sampler": "gp"})["warnings"]
+    assert "the search may have any number; those of auto" in warning["message"]
+
+
+def test_a_preview_of_any_number_of_trials_has_samples(service: Api) -> None:
+    part = {"space": FINITE, "search": "auto", "limits": TIMED}
+    assert len(service.post("/v1/spaces/preview", json=part)["samples"]) == 3
+    problem = service.post("/v1/spaces/preview", 422, json={"space": a_spec()["space"], "limits": {"max_trials": None}})
+    assert [one["path"] for one in problem["errors"]] == ["limits.max_trials"]
+
+
+def test_a_space_that_ends_the_search_may_be_confirmed(service: Api) -> None:
+    confirm = {"top": 1, "seeds": 2}
+    limits = {"max_trials": None, "parallelism": 10}
+    name = unlimited(service, limits=limits, space=FINITE, search={"sampler": "grid"}, confirm=confirm)
+    searched(service, name, [0.1, 0.2, 0.3])
+    confirmed(service, name, {2: [0.3, 0.3]})
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "space_exhausted"
+
+
+def test_a_search_whose_winners_are_confirmed_goes_on_when_its_number_is_removed(service: Api) -> None:
+    objectives = [MAXIMIZE | {"target": 2.0}]
+    limits = {"max_trials": 6, "parallelism": 10}
+    name = unlimited(service, confirm={"top": 2, "seeds": 2}, limits=limits, objectives=objectives)
+    searched(service, name, [0.1, 0.2])
+    assert len(confirmations(service, name)) == 4
+    assert patched(service, name, limits={"max_trials": None})["end_reason"] is None
+    confirmed(service, name, {0: [0.1, 0.1], 1: [0.2, 0.2]})
+    searched(service, name, [2.5])
+    assert service.get(f"/v1/experiments/{name}")["end_reason"] == "target_reached"
+    assert sorted(one["confirms"] for one in confirmations(service, name)) == [0, 0, 1, 1, 6, 6]

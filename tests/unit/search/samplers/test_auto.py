@@ -201,6 +201,25 @@ def test_the_reason_says_that_another_limit_may_cut_a_large_budget_short(facts: 
     assert "may cut" not in str(auto.chosen_for(replace(problem, max_trials=1999)).reason)
 
 
+@pytest.mark.parametrize(
+    ("values", "other_limits", "chosen"),
+    [(100, True, "brute_force"), (101, True, "gp"), (10_000, False, "brute_force")],
+)
+def test_without_a_number_of_trials_a_small_space_is_tried_as_a_whole_and_any_if_nothing_else_ends_the_search(
+    values: int, other_limits: bool, chosen: str
+) -> None:
+    space = Space.model_validate({"n": {"type": "int", "low": 1, "high": values}})
+    limits = ("limits.max_seconds",) if other_limits else ()
+    problem = Problem(space, ("minimize",), max_trials=None, other_limits=limits)
+    assert SamplerSpec(sampler="auto").chosen_for(problem).name == chosen
+
+
+def test_the_reason_says_that_only_another_limit_ends_the_search() -> None:
+    problem = Problem(Space.model_validate(FLAT), ("minimize",) * 2, other_limits=("limits.max_seconds",))
+    reason = "a budget of trials that only limits.max_seconds limits may be too small for generations to evolve"
+    assert reason in str(SamplerSpec(sampler="auto").chosen_for(problem).reason)
+
+
 def test_a_small_space_is_tried_as_a_whole_whatever_an_earlier_experiment_has_tried() -> None:
     """The best of the earlier experiment may be the best again."""
     space = Space.model_validate({"n": {"type": "int", "low": 1, "high": 9}})
