@@ -202,7 +202,7 @@ class ExperimentSpec(SpecSection):
             *self.search.warnings_with(self.problem),
             *secret_warnings(self.trainer, self.config),
             *self._confirm_warnings(),
-            *(warnings_without_max_trials(self._other_limits) if self._may_run_without_end else ()),
+            *self._end_warnings(),
             *warnings_about_comparison(self.early_stopping, self.problem, self.objective_metrics),
         ]
 
@@ -332,6 +332,11 @@ class ExperimentSpec(SpecSection):
         if type(first) is not int or not 0 <= first <= MAX_SEED:
             reason = f"with confirm, it is the seed of the search's trials: must be a whole number from 0 to {MAX_SEED}"
             yield Mistake(("config", SEED), reason)
+
+    def _end_warnings(self) -> Iterator[Mistake]:
+        if self._may_run_without_end:
+            limits_failures = self.failures.max_failed_trials is not None
+            yield from warnings_without_max_trials(self._other_limits, limits_failures=limits_failures)
 
     def _confirm_warnings(self) -> Iterator[Mistake]:
         for name in ("max_seconds", "max_gpu_hours"):

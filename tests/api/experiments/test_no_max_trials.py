@@ -86,6 +86,14 @@ def test_a_target_that_nothing_else_waits_for_is_a_warning(service: Api) -> None
     assert service.create(objectives=objectives, limits=TIMED, name="timed")["warnings"] == []
 
 
+def test_failures_that_nothing_limits_are_a_warning(service: Api) -> None:
+    limits = {"max_trials": None, "no_improvement": {"trials": 5}}
+    [warning] = service.create(limits=limits)["warnings"]
+    assert (warning["path"], "if all of them fail" in warning["message"]) == ("limits.max_trials", True)
+    assert service.create(limits=limits, failures={"max_failed_trials": 9})["warnings"] == []
+    assert service.create(limits=limits | {"max_seconds": 60})["warnings"] == []
+
+
 def test_a_population_needs_a_number(service: Api) -> None:
     pbt = {"rule": "pbt", "interval": 2, "max_step": 6}
     message = refused(service, limits=TIMED, early_stopping=pbt)["limits.max_trials"]
