@@ -18,7 +18,7 @@ from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.attempt.outcome import AttemptOutcome
+from trainer.slot.attempt.outcome import NODE_WITHHELD, AttemptOutcome
 from trainer.slot.attempt.ray_failures import slot_failed
 from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
@@ -29,8 +29,9 @@ from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.start_limit import start_limit, start_limited
 from trainer.slot.worker_replacement import WorkerReuse
 from trainer.traces import tracing
-from trainer.worker.failures import CANNOT_START, LOST, Failure, is_from_restarted_head
+from trainer.worker.failures import CANNOT_START, LOST, PREEMPTED, Failure, is_from_restarted_head
 from trainer.worker.logs.masker import Masker
+from trainer.worker.node_disk import NodeDiskFailed, ObjectStoreFailed, has_room
 from trainer.worker.rank_session import run_job, train_function
 
 logger = logging.getLogger("paceline")
@@ -47,10 +48,12 @@ class SlotAvailability:
     is_draining: bool = False
     is_broken: bool = False
     """Ray does not let it start anything, or end its workers."""
+    has_no_room: bool = False
+    """Its own node has no room for the package."""
 
     @property
     def takes_no_more(self) -> bool:
-        return self.is_closing or self.is_draining or self.is_broken
+        return self.is_closing or self.is_draining or self.is_broken or self.has_no_room
 
 
 class AttemptExecutor:
@@ -180,8 +183,8 @@ class AttemptExecutor:
         try:
             wanted, package = attempt.assignment.trainer.package, self._planner.package
             package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
-        except (ServiceUnreachable, CallRefused) as refusal:
-            return self._finish_without_package(attempt, refusal)
+        except (ServiceUnreachable, CallRefused, NodeDiskFailed) as why:
+            return self._finish_without_package(attempt, why)
         finished: list[Future[Assignment | None]] = []
         # A worker that hangs while Ray shuts the run down would hold up the next attempt, whose lease may run already.
         watchdog = threading.Timer(min(SHUTDOWN_SECONDS, attempt.assignment.lease_seconds / 2), runner.end_workers)
@@ -256,9 +259,23 @@ class AttemptExecutor:
     def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
         outcome = attempt.conclude(None, lambda _rank: ("", None, None))
         if attempt.state.is_running:
-            kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
-            outcome = attempt.failed(Failure(kind, f"the package could not be downloaded: {error}"))
+            outcome = attempt.failed(self._why_without_package(error))
         return self._send_outcome(attempt, outcome)
+
+    def _why_without_package(self, error: Exception) -> Failure:
+        if isinstance(error, NodeDiskFailed):
+            return self._without_room(error)
+        kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
+        return Failure(kind, f"the package could not be downloaded: {error}")
+
+    def _without_room(self, error: NodeDiskFailed) -> Failure:
+        """As for a worker that finds no room. The slot closes: on its node it could store no package the next time."""
+        if has_room(of_object_store=isinstance(error, ObjectStoreFailed)):
+            self._availability.is_broken = True
+            return Failure(LOST, str(error))
+        self._nodes.add_failed_disks({self._nodes.own: str(error)})
+        self._availability.has_no_room = True
+        return Failure(PREEMPTED, f"{error}; {NODE_WITHHELD}")
 
     def _send_outcome(self, attempt: Attempt, outcome: AttemptOutcome | None) -> Assignment | None:
         self.attempt = None  # messages of this attempt come too late from now on

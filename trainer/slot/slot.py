@@ -88,6 +88,7 @@ class Slot(WorkerMessageHandlers):
         self._nodes = SlotNodes(ray.get_runtime_context().get_node_id())
         self._received_count = 0
         self._availability = SlotAvailability()
+        self._has_told_no_room = False
         self._orphan_check = OrphanCheck(self.orphan_seconds)
         self._remover = DirectoryRemover()
         addresses = ServiceAddresses(service_url, certificates)
@@ -127,6 +128,7 @@ class Slot(WorkerMessageHandlers):
     async def status(self) -> dict[str, Any]:
         """Returns a `SlotStatus` as JSON."""
         self._orphan_check.asked()
+        self._close_without_room()
         attempt, assignment, runner = self._attempt, self._executor.assignment, self._executor.runner
         return SlotStatus(
             name=self._name,
@@ -143,11 +145,17 @@ class Slot(WorkerMessageHandlers):
             nodes=sorted(self._nodes.used),
             given_count=self._received_count,
             draining=self._availability.is_draining,
-            closing=self._availability.is_closing or self._availability.is_broken,
+            closing=self._availability.is_closing or self._availability.is_broken or self._availability.has_no_room,
             lost_count=self._executor.lost_count,
             bytes_without_room=self._executor.bytes_without_room,
             failed_disks=self._nodes.failed_disks_now(),
         ).to_json()
+
+    def _close_without_room(self) -> None:
+        """Close as the agent asks for the second time: it then has the first answer, by which it withholds the node."""
+        if self._has_told_no_room:
+            self._inbox.put(None)
+        self._has_told_no_room = self._availability.has_no_room
 
     async def drain(self, nodes: list[str], grace_seconds: float) -> None:
         """These Ray nodes go away in `grace_seconds`. The call may be repeated.
@@ -220,6 +228,8 @@ class Slot(WorkerMessageHandlers):
     def _why_closed(self) -> str:
         if self._availability.is_broken:
             return "Ray does not let it start anything"
+        if self._availability.has_no_room:
+            return "its node has no room for the package"
         return "drained" if self._availability.is_draining else "no work, no agent"
 
     def _end(self) -> None:

@@ -245,6 +245,9 @@ def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_
     assert pool._node_for_slot({"num_workers": 1, "max_workers": 4}) == "own"
     pool._draining = {"own": 30.0}
     assert pool._node_for_slot({"num_workers": 1, "max_workers": 4}) == "large", "the agent's node is going, too"
+    pool._draining = {}
+    pool._withheld.add("own", "its disk is full")
+    assert pool._node_for_slot({"num_workers": 1, "max_workers": 4}) == "large", "the slot finds no room on its node"
 
 
 def test_what_an_elastic_group_is_about_to_take_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:

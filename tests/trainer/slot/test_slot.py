@@ -91,6 +91,26 @@ def test_a_slot_without_work_closes_itself_when_no_agent_asks_for_its_status(alo
         ray.get(actor.status.remote())
 
 
+def test_a_slot_without_room_for_the_package_tells_its_agent_and_then_ends(alone: FakeService) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
+
+    class OnFullNode(Slot):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            ray.put = self.refuse
+
+        def refuse(self, _: Any) -> None:
+            raise ray.exceptions.OutOfDiskError("Local disk is full")
+
+    trial = alone.add_trial({"entrypoint": "x:f", "package": alone.add_package("x = 1"), "scaling": SCALING})
+    actor = started(OnFullNode, trial, alone)
+    assert alone.finished(trial).error is not None
+    until(lambda: ray.get(actor.status.remote())["failed_disks"], "the slot to name the node")
+    assert ended(actor)
+
+
 def test_a_success_is_reported_while_ray_still_shuts_the_run_down(alone: FakeService, tmp_path: Path) -> None:
     import ray  # noqa: PLC0415 - heavy
 

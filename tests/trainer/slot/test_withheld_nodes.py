@@ -1,7 +1,6 @@
 """A slot does not use a node whose disk is full for its next attempts. Starts no Ray."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +23,12 @@ from trainer.slot.user_package import UserPackage
 from trainer.wire import Finish
 from trainer.worker.failures import LOST, PREEMPTED, Failure
 from trainer.worker.messages import WorkerEnded
-from trainer.worker.node_disk import NodeDiskFailed
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
 FULL = Failure(LOST, "the package cannot be unpacked: no room", is_of_node_disk=True, is_at_start=True)
 GOOD = WorkerEnded()
+NO_ROOM = "the package cannot be stored: the disk of the node's object store is full; "
 
 
 class PlayedRunner(CountingRunner):
@@ -90,8 +89,7 @@ class PlayedSlot:
         trial = self.service.add_trial({"entrypoint": "train:train_fn", **trainer})
         assignment = Assignment.from_json(self.service.assign(trial))
         self.executor.accept(assignment, "key", {})
-        with contextlib.suppress(NodeDiskFailed):  # the slot would close
-            await asyncio.to_thread(self.executor.execute, assignment)
+        await asyncio.to_thread(self.executor.execute, assignment)
         return self.service.finishes[trial]
 
 
@@ -151,7 +149,7 @@ def test_a_slot_whose_workers_are_on_a_node_that_another_has_found_full_leaves_i
     play(test)
 
 
-def test_a_slot_whose_object_store_has_no_room_for_the_package_loses_the_attempt_and_says_why(
+def test_a_slot_whose_own_node_has_no_room_for_the_package_gives_the_trial_back_and_names_that_node(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: Any) -> None:
@@ -161,8 +159,31 @@ def test_a_slot_whose_object_store_has_no_room_for_the_package_loses_the_attempt
         monkeypatch.setattr("ray.put", full)
         finish = await slot.execute({"package": slot.service.add_package("x = 1")})
         assert finish.error is not None
+        assert finish.error.kind == PREEMPTED, "it costs the trial nothing"
+        assert NO_ROOM in finish.error.message
+        assert finish.error.message.endswith("; the trial starts again where there is room")
+        assert not finish.next
+        ((number, reason),) = (slot.nodes.failed_disks["own"],)
+        assert number == 1
+        assert NO_ROOM in reason
+
+    play(test)
+
+
+def test_a_slot_whose_own_node_has_room_again_loses_the_attempt(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package may be too large for any node, so the losses are counted."""
+
+    def full_once(_: Any) -> None:
+        monkeypatch.setattr("ray.put", lambda value: value)
+        raise OutOfDiskError("Local disk is full")
+
+    async def test(slot: PlayedSlot) -> None:
+        monkeypatch.setattr("ray.put", full_once)
+        finish = await slot.execute({"package": slot.service.add_package("x = 1")})
+        assert finish.error is not None
         assert finish.error.kind == LOST
-        assert "the package cannot be stored: the disk of the node's object store is full; " in finish.error.message
+        assert NO_ROOM in finish.error.message
+        assert not slot.nodes.failed_disks
 
     play(test)
 

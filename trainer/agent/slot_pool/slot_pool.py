@@ -339,10 +339,11 @@ class SlotPool:
         """The node that its first worker will probably get; for an elastic group, the agent's own node.
 
         So the slot depends on no other node than its workers, and slots spread as their work does. An elastic group
-        loses nodes and goes on, so its slot must not be on one of them; the agent's own is the last to go.
+        loses nodes and goes on, so its slot must not be on one of them; the agent's own is the last to go. The slot
+        itself needs room on its node, for the package.
         """
         own = str(ray.get_runtime_context().get_node_id())
-        if WorkerGroup.of(scaling).is_elastic and own not in self._draining:
+        if WorkerGroup.of(scaling).is_elastic and own not in self._draining and own not in self._withheld:
             return own
         placement = find_placement(bundles_of(scaling), self._unclaimed(PlacementGroups()), node_labels())
         return placement.nodes[0] if placement else None
