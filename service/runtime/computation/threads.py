@@ -16,8 +16,9 @@ BRIEF = 4
 CHECKING = 2
 DOWNLOADING = 4
 REPLAYING = 1
-IN_BACKGROUND = 10
-"""The most connections to the database that loops, group commit and proposals computed ahead hold."""
+IN_BACKGROUND = 15
+"""The most connections to the database that loops, group commit, proposals computed ahead, and the readers of older
+events hold. The mirror and the charts hold two each: one has their lock."""
 
 ORDINARY = CONNECTIONS - IN_BACKGROUND - ASSIGNING - BRIEF - CHECKING - REPLAYING
 """The threads of FastAPI and `run_in_threadpool`, for all other calls."""

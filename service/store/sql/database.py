@@ -27,7 +27,7 @@ _POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)
 BUSY_TIMEOUT_SECONDS = 30
 WAL_POLL_SECONDS = 0.01
 
-CONNECTIONS = 32
+CONNECTIONS = 37
 """The most connections of a service process. It has no more threads than that, so that none waits for a connection."""
 
 POOL = {"pool_size": 10, "max_overflow": CONNECTIONS - 10, "pool_timeout": 10}
