@@ -13,7 +13,9 @@ from service.clock import Clock, utc_now
 
 logger = logging.getLogger(__name__)
 
-MAX_BACKOFF_SECONDS = 5.0
+RETRY_SECONDS = 5.0
+"""Work that fails is tried again after so long, at the latest. If it fails on and has a longer interval: after twice as
+long each time, up to its interval."""
 MESSAGE_LENGTH = 1000
 """Of an error on /readyz, in characters: libraries quote what another program answers, such as a whole page."""
 
@@ -110,11 +112,15 @@ class Loop:
         except BaseException as error:  # noqa: BLE001 - any error: the loop must survive it, and /readyz shows it
             self._show(error)
             self._failures += 1
-            return min(MAX_BACKOFF_SECONDS, self._work.every * 2.0 ** min(self._failures, 10))
+            return self._backoff()
         if self._error is not None:
             logger.info("%s works again", self.name)
         self._error, self._kinds, self._failures, self._succeeded_at = None, set(), 0, self._clock()
         return self._pause(began)
+
+    def _backoff(self) -> float:
+        every = self._work.every
+        return min(max(RETRY_SECONDS, every), min(RETRY_SECONDS / 2, every) * 2.0 ** min(self._failures, 10))
 
     def _show(self, error: BaseException) -> None:
         new = _kinds(error) - self._kinds

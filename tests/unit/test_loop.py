@@ -86,6 +86,18 @@ def test_the_log_has_each_kind_of_error_once(caplog: pytest.LogCaptureFixture) -
     assert logged == ["a", str(group), "g"]
 
 
+@pytest.mark.parametrize(
+    ("every", "pauses"),
+    [(1.0, [2, 4, 5, 5, 5]), (60.0, [5, 10, 20, 40, 60]), (HOUR, [5, 10, 20, 40, 80])],
+)
+def test_work_that_fails_on_is_tried_ever_more_rarely_down_to_its_interval(every: float, pauses: list[float]) -> None:
+    work = Failing(*(OSError("the disk fails") for _ in range(20)))
+    work.every = every
+    loop = Loop(work)
+    assert [loop._run_once() for _ in pauses] == pauses
+    assert max(loop._run_once() for _ in range(15)) == max(pauses[-1], min(every, 2560))
+
+
 def test_the_next_call_waits_for_the_interval() -> None:
     assert is_called_often_enough(Busy(1), within=30)
     assert not is_called_often_enough(Busy(2), within=0.3)
