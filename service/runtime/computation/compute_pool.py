@@ -48,8 +48,12 @@ class ComputePool:
         """
         if not self._places.acquire(blocking=False):
             raise Busy(f"{WORKERS} computations run and {MAX_WAITING} wait for them; repeat the call later")
-        computation = _Computation(framed((work, arguments, log_context.fields())))
-        submitted = self._threads.submit(self._compute, computation)
+        try:
+            computation = _Computation(framed((work, arguments, log_context.fields())))
+            submitted = self._threads.submit(self._compute, computation)
+        except BaseException:
+            self._places.release()
+            raise
         submitted.add_done_callback(lambda _: self._places.release())
         waiting = asyncio.wrap_future(submitted)
         try:

@@ -13,7 +13,7 @@ import pytest
 
 from search.mistakes import Mistake
 from service.errors import Invalid, NotFound, ServiceError
-from service.runtime.computation.compute_pool import ComputePool
+from service.runtime.computation.compute_pool import MAX_WAITING, WORKERS, ComputePool
 from service.runtime.computation.compute_worker import WorkFailed, framed
 from tests.timeouts import PATIENCE_SECONDS
 
@@ -34,6 +34,16 @@ def test_a_worker_returns_raises_and_prints(pool: ComputePool) -> None:
         with pytest.raises(WorkFailed, match="ZeroDivisionError"):
             await pool.run(divmod, 1, 0)
         assert await pool.run(os.getpid) != os.getpid()
+
+    asyncio.run(use())
+
+
+def test_what_cannot_be_sent_to_a_worker_takes_no_place_from_others(pool: ComputePool) -> None:
+    async def use() -> None:
+        for _ in range(WORKERS + MAX_WAITING):
+            with pytest.raises((AttributeError, pickle.PicklingError)):
+                await pool.run(bool, lambda: None)
+        assert await pool.run(math.hypot, 3.0, 4.0) == 5.0
 
     asyncio.run(use())
 
