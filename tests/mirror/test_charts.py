@@ -54,6 +54,15 @@ def test_each_objective_has_its_charts_and_there_is_a_pareto_front(tmp_path: Pat
     assert all(path.read_bytes().startswith(PNG) for path in tmp_path.iterdir())
 
 
+def test_an_objective_with_a_long_name_in_any_script_has_its_charts(tmp_path: Path) -> None:
+    """A file's name has at most 255 bytes, on S3 servers that keep objects on local disks, too."""
+    data = chart_data(metrics=["\N{MATHEMATICAL BOLD SMALL A}" * 100, "\N{CJK UNIFIED IDEOGRAPH-4E00}" * 100])
+    render_charts(data, tmp_path, threading.Event())
+    names = [path.name for path in tmp_path.iterdir()]
+    assert [sum(f"_of_{place}_" in name for name in names) for place in (1, 2)] == [4, 4]
+    assert f"slices_of_2_{data.metrics[1][:60]}.png" in names, "as earlier versions have named it"
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_chart_that_fails_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:

@@ -40,6 +40,8 @@ MAX_PARAMS = 30
 """Optuna draws all of them into one chart, which for a hundred takes minutes and is unreadable."""
 COSTLY = ("parallel_coordinate", "slices")
 MAX_IN_LEGEND = 12
+MAX_METRIC_LENGTH, MAX_METRIC_BYTES = 60, 180
+"""Of a metric in the name of a chart's file, which has at most 255 bytes."""
 DOTS_PER_INCH = 110
 log = logging.getLogger("paceline.charts")  # to stdout; libraries log harmless messages to stderr
 log.addHandler(logging.StreamHandler(sys.stdout))
@@ -184,7 +186,8 @@ def _display_value(parameter: Parameter, value: Any) -> Any:
 
 
 def _filename(metric: str) -> str:
-    return "".join(one if one.isalnum() or one in "-." else "_" for one in metric)[:60]
+    legal = "".join(one if one.isalnum() or one in "-." else "_" for one in metric)[:MAX_METRIC_LENGTH]
+    return legal.encode()[:MAX_METRIC_BYTES].decode(errors="ignore")
 
 
 def _exit_when_input_ends() -> None:
