@@ -153,6 +153,12 @@ class _Turn:
         self._began_at = time.monotonic()
         return not is_free
 
+    def pending(self) -> ProposalPending | None:
+        """What `take` would raise now without waiting."""
+        seconds = self._seconds()
+        is_pending = self._lock.locked() and self._patience() == 0
+        return ProposalPending(seconds) if is_pending else None
+
     def end(self) -> None:
         self._last_seconds, self._began_at = time.monotonic() - self._began_at, math.inf
         self._lock.release()
@@ -210,6 +216,11 @@ class ProposalCache:
             yield has_waited
         finally:
             turn.end()
+
+    def pending(self, experiment_id: str) -> ProposalPending | None:
+        """What `turn` would raise now without waiting, while another caller computes the next proposal."""
+        entry = self._entry(experiment_id)
+        return entry.turn.pending() if entry.lock.locked() else None
 
     def newest(self, experiment_id: str) -> Proposal | None:
         """Return the last proposal. None if there is none yet, and while the next one is being computed."""

@@ -8,8 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy.orm import Session
 
 from search.study import StudyView
+from service.operations.locked_experiment import LockedExperiment, try_to_lock
+from service.runtime.caches import proposal_cache
 from service.runtime.caches.proposal_cache import ProposalCache
 from service.runtime.computation.threads import ASSIGNING
 from tests.conftest import Api, Held
@@ -25,6 +28,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.released = threading.Event()
+        self.proposing = threading.Event()
         self._count = 0
         self._changed = threading.Condition()
 
@@ -49,6 +53,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
             yield has_waited
 
     def blocked(view: StudyView, *arguments: Any) -> Any:
+        found.proposing.set()
         found.released.wait(PATIENCE_SECONDS)
         return propose(view, *arguments)
 
@@ -114,6 +119,29 @@ def test_a_claim_gets_a_trial_of_the_next_experiment_if_another_one_makes_the_pr
         service.post(f"/v1/experiments/{other}/trials", 201, json={"params": {"lr": 0.1}})
         assert claimed(service, "another") == other
     assert [name for one in claims if (name := one.result())] == [slow]
+
+
+def test_a_claim_does_not_lock_an_experiment_whose_proposal_another_one_makes(
+    service: Api, turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = list[str]()
+
+    def noted(session: Session, experiment_id: str) -> LockedExperiment | None:
+        locked.append(experiment_id)
+        return try_to_lock(session, experiment_id)
+
+    monkeypatch.setattr(proposal_cache, "PATIENCE_SECONDS", 0.0)
+    slow = slow_experiment(service, trainer=TORCH)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(claimed, service, "first")
+        turns.proposing.wait(PATIENCE_SECONDS)
+        monkeypatch.setattr("service.operations.attempts.scheduling.next_trial.try_to_lock", noted)
+        assert claimed(service, "waiting") is None
+        assert not locked
+        service.post(f"/v1/experiments/{slow}/trials", 201, json={"params": {"lr": 0.1}})
+        assert claimed(service, "waiting-2") == slow, "a queued trial needs no proposal"
+        turns.released.set()
+        assert first.result() == slow
 
 
 def test_resources_are_kept_for_a_slow_proposal_of_a_higher_priority(

@@ -18,7 +18,12 @@ from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
 from service.operations.attempts.scheduling.line import read_line
-from service.operations.attempts.scheduling.startable_trials import COUNTED, is_left_to_slots, startable_trials
+from service.operations.attempts.scheduling.startable_trials import (
+    COUNTED,
+    Startable,
+    is_left_to_slots,
+    startable_trials,
+)
 from service.operations.experiments.experiment_end import advance_experiment, begin_ending
 from service.operations.experiments.sampler_choice import announce_other_sampler
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
@@ -63,9 +68,26 @@ class ProposalFailed(Exception):
 
 def assign(context: Context, experiment_id: str, claimant: Claimant) -> Assignment | None:
     """Return an assignment, or None if the experiment has nothing to run now. Raises as `assign_after`."""
+    _look_before_lock(context, experiment_id, claimant)
     newest = context.proposals.newest(experiment_id)
     outcome = _assign_in_own_transaction(context, experiment_id, claimant, newest)
     return assign_after(context, experiment_id, claimant, outcome)
+
+
+def _look_before_lock(context: Context, experiment_id: str, claimant: Claimant) -> None:
+    """Raise ProposalPending if that is all that a caller would get. Claims that wait come every second.
+
+    They would keep reports and heartbeats from the lock, while no trial may start without the proposal.
+    """
+    pending = context.proposals.pending(experiment_id)
+    if pending is None:
+        return
+    with context.database.read() as session:
+        experiment = session.get(ExperimentRow, experiment_id)
+        if experiment is None or _startable(context, session, experiment, claimant) != "any":
+            return
+        if next_queued(session, experiment_id) is None:
+            raise pending
 
 
 def assign_after(context: Context, experiment_id: str, claimant: Claimant, outcome: AssignResult) -> Assignment | None:
@@ -93,9 +115,8 @@ def try_assign(
 ) -> AssignResult:
     """Start an attempt in this transaction: of a queued trial, or of a new one with the offered proposal."""
     session, experiment = locked.session, locked.experiment
-    counts = counts_by_status(session, experiment.id, COUNTED)
-    allowed = startable_trials(experiment, counts)
-    if allowed is None or (claimant.serves_all and is_left_to_slots(context, experiment, counts)):
+    allowed = _startable(context, session, experiment, claimant)
+    if allowed is None:
         return NothingToRun()
     trial = next_queued(session, experiment.id)
     if trial is None and allowed == "queued":
@@ -118,6 +139,13 @@ def try_assign(
     lease = context.lease_tokens.issue()
     attempt = _start_attempt(context, locked, trial, claimant, lease)
     return build_assignment(context, session, experiment, trial, attempt, lease.token)
+
+
+def _startable(context: Context, session: Session, experiment: ExperimentRow, claimant: Claimant) -> Startable | None:
+    counts = counts_by_status(session, experiment.id, COUNTED)
+    allowed = startable_trials(experiment, counts)
+    is_left = allowed is not None and claimant.serves_all and is_left_to_slots(context, experiment, counts)
+    return None if is_left else allowed
 
 
 def _usable(
