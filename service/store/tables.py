@@ -66,6 +66,7 @@ class ExperimentRow(Base):
     `checkpoint_bytes` is the sum over the checkpoints that are present. `has_unpinned`: a checkpoint was unpinned, and
     retention has yet to look at it, or waits for its trial to settle. `rule_choice`, if the service chooses the
     early-stopping rule: why it chose the one in the spec, and what it knew of a whole training; None if a user did.
+    `announced_sampler` is the one that the newest `experiment.search_chosen` names; None also if that is not known yet.
     """
 
     __tablename__ = "experiments"
@@ -87,6 +88,7 @@ class ExperimentRow(Base):
     ended_at: Mapped[datetime | None]
     cost: Mapped[dict[str, Any] | None]
     rule_choice: Mapped[dict[str, Any] | None]
+    announced_sampler: Mapped[str | None]
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_digest: Mapped[str | None] = mapped_column(String(64))
     traceparent: Mapped[str | None] = mapped_column(String(55))

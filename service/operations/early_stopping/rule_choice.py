@@ -69,6 +69,7 @@ def announce(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     rule = {"options": spec.early_stopping.model_dump(mode="json"), "why": choice and choice["why"]}
     data = {"sampler": sampler, "early_stopping": rule, "training": choice and choice["training"]}
     append_event(locked.session, locked.experiment, "experiment.search_chosen", data, at=locked.now)
+    locked.experiment.announced_sampler = sampler["name"]
 
 
 def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Training | None) -> Training | None:

@@ -3,16 +3,11 @@
 The sampler is chosen from the spec and is not stored, so an experiment may have another one after an upgrade.
 """
 
-from typing import Any
-
 from service.operations.early_stopping.rule_choice import announce
 from service.operations.locked_experiment import LockedExperiment
-from service.runtime.caches.experiment_caches import RowCache, spec_of
+from service.runtime.caches.experiment_caches import spec_of
 from service.specification.models import AUTO
 from service.store.events import newest_data
-
-_announced = RowCache[dict[str, Any], str]()
-"""The names of samplers that events have announced for the experiments' specs."""
 
 
 def announce_other_sampler(locked: LockedExperiment) -> None:
@@ -23,11 +18,8 @@ def announce_other_sampler(locked: LockedExperiment) -> None:
     experiment, spec = locked.experiment, spec_of(locked.experiment)
     if spec.search.sampler != AUTO:
         return
-    name = spec.chosen_sampler.name
-    if _announced.get(experiment.id, experiment.spec) == name:
-        return
-    announced = newest_data(locked.session, experiment.id, "experiment.search_chosen")
-    if announced is not None and announced["sampler"]["name"] == name:
-        _announced.put(experiment.id, experiment.spec, name)
-    else:  # the next trial finds it, because this transaction may fail
+    if experiment.announced_sampler is None:  # it was created by an earlier version
+        announced = newest_data(locked.session, experiment.id, "experiment.search_chosen")
+        experiment.announced_sampler = None if announced is None else announced["sampler"]["name"]
+    if experiment.announced_sampler != spec.chosen_sampler.name:
         announce(locked, spec)

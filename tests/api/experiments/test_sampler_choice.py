@@ -1,13 +1,15 @@
 """The sampler that `auto` chooses for an experiment with a large budget, and when it chooses another one."""
 
+import re
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
-from service.store.tables import EventRow
+from service.store.tables import EventRow, ExperimentRow
 from tests.api.early_stopping.promotion import patched
 from tests.conftest import Api
+from tests.store.recorded_statements import recorded
 
 SEARCH = {"sampler": "auto", "seed": 7}
 NUMBERS = {f"n{number}": {"type": "int", "low": 0, "high": 100} for number in range(5)}
@@ -67,8 +69,18 @@ def test_an_experiment_of_an_earlier_version_shows_that_the_sampler_is_another_o
     with service.app.state.context.database.write() as session:
         event = session.scalars(select(EventRow).where(EventRow.kind == "experiment.search_chosen")).one()
         event.data = event.data | {"sampler": {"name": "cmaes", "why": "a budget of 5000 trials lets cmaes learn"}}
+        session.execute(update(ExperimentRow).values(announced_sampler=None))
     for _ in range(2):
         assert service.ask(name)
     assert [one for one, _ in chosen(service, name)] == ["cmaes", "gp"]
     kinds = [one["kind"] for one in service.events(name)]
     assert kinds.index("trial.created") == len(kinds) - 1 - kinds[::-1].index("experiment.search_chosen") + 1
+
+
+@pytest.mark.slow
+def test_a_new_trial_looks_for_the_announced_sampler_in_no_event(service: Api) -> None:
+    """All events could have to be read, in a transaction for which reports wait."""
+    name = created(service)["name"]
+    with recorded(service.app.state.context.database.engine) as statements:
+        assert service.ask(name)
+    assert not [one for one, _ in statements if re.search(r"from events", one, re.IGNORECASE)]
