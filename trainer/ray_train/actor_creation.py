@@ -10,14 +10,16 @@ from typing import Any
 import ray
 from ray.train.v2._internal.execution.worker_group import worker_group
 
+from trainer.ray_train.synchronization import synchronization_actor_class
+
 ActorOr = Callable[[Callable[[], Any]], Any]
 """Is called with the function that creates the actor, and returns the actor: a new one, or one that is kept."""
 
 
 @contextlib.contextmanager
 def synchronization_actor_created_by(actor_or: ActorOr) -> Iterator[None]:
-    """For `WorkerGroup._start_impl`."""
-    with _replaced("SynchronizationActor", _ActorClass(actor_or, worker_group.SynchronizationActor)):
+    """For `WorkerGroup._start_impl`. The actor is ours in place of Ray's."""
+    with _replaced("SynchronizationActor", _ActorClass(actor_or, synchronization_actor_class())):
         yield
 
 

@@ -195,6 +195,16 @@ def test_a_worker_group_finds_the_synchronization_actor_by_a_name_of_its_module(
     assert hasattr(worker_group, "SynchronizationActor")
 
 
+def test_ranks_wait_for_each_other_in_one_method_of_the_synchronization_actor() -> None:
+    from ray.train.v2._internal.execution.checkpoint import sync_actor
+    from ray.train.v2._internal.execution.worker_group import worker_group
+
+    from trainer.ray_train.synchronization import RaysOwn
+
+    assert worker_group.SynchronizationActor is sync_actor.SynchronizationActor
+    assert inspect.iscoroutinefunction(RaysOwn.broadcast_from_rank_zero)
+
+
 def test_a_worker_group_creates_its_workers_from_a_replaceable_class_attribute() -> None:
     from ray.train.v2._internal.execution.worker_group.worker_group import RayTrainWorker, WorkerGroup
 

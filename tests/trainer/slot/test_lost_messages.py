@@ -65,7 +65,7 @@ def test_a_slot_gets_the_messages_of_its_workers_start_and_their_output_though_t
 @pytest.mark.parametrize("lost", [{"of_calls": 100}, {"of_calls": 0, "of_answers": 100}], ids=["call", "answer"])
 @pytest.mark.usefixtures("alone")
 def test_a_report_whose_call_or_answer_is_lost_counts_once(lost: dict[str, int]) -> None:
-    """Ray's own part of a report, which is another one of such calls, is left out: it is made once."""
+    """Ray's own part of a report, which is another one of such calls, is left out: it has a test below."""
     import ray  # noqa: PLC0415 - heavy
 
     from trainer.phase_times import PhaseTimes  # noqa: PLC0415 - heavy
@@ -96,3 +96,24 @@ def test_a_report_whose_call_or_answer_is_lost_counts_once(lost: dict[str, int])
     ray.get(losing_some.remote(receiver, 3))
     assert ray.get(receiver.sequences.remote()) == list(range(3))
     ray.kill(receiver)
+
+
+@pytest.mark.parametrize("lost", [{"of_calls": 100}, {"of_calls": 0, "of_answers": 100}], ids=["call", "answer"])
+@pytest.mark.usefixtures("alone")
+def test_ranks_meet_once_for_each_report_though_calls_or_answers_are_lost(lost: dict[str, int]) -> None:
+    import ray  # noqa: PLC0415 - heavy
+
+    from trainer.ray_train.synchronization import synchronization_actor_class  # noqa: PLC0415 - heavy
+
+    def meet(actor: Any, rank: int, count: int) -> list[str]:
+        def joined(sequence: int) -> Any:
+            data = f"report {sequence}" if rank == 0 else None
+            return actor.broadcast_from_rank_zero.remote(rank, 2, data, "ray.train.report", sequence, True)
+
+        return [ray.get(joined(sequence)) for sequence in range(1, count + 1)]
+
+    actor = synchronization_actor_class().remote()
+    rank = ray.remote(num_cpus=0, max_retries=0, runtime_env={"env_vars": losing(2, **lost)})(meet)
+    met = [rank.remote(actor, number, 4) for number in range(2)]
+    assert ray.get(met) == [[f"report {sequence}" for sequence in range(1, 5)]] * 2
+    ray.kill(actor)
