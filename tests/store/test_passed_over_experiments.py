@@ -9,6 +9,7 @@ from sqlalchemy.exc import OperationalError
 from service.operations.agents.registration import register_agent
 from service.operations.attempts.scheduling.assignment import build_assignment
 from service.operations.attempts.scheduling.claim import claim
+from service.operations.experiments import control
 from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
@@ -77,6 +78,18 @@ def test_a_claim_passes_over_an_experiment_that_fails_and_logs_the_error_once(
     assert [record.exc_info and str(record.exc_info[1]) for record in logged] == ["a bad row"]
     assert first in logged[0].getMessage()
     assert claimed(context, "three") == first
+
+
+def test_an_experiment_that_claims_passed_over_is_forgotten_when_it_is_deleted(
+    context: Context, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BUILD, failing_for(first, ValueError("a bad row")))
+    assert claimed(context, "one") == second
+    assert context.passed_over == {first: ValueError}
+    control.cancel(context, first)
+    control.delete(context, first)
+    assert claimed(context, "two") == second
+    assert not context.passed_over
 
 
 def test_a_claim_fails_while_the_database_is_away(

@@ -51,6 +51,7 @@ def claim(context: Context, agent: str, message: Claim) -> Assignment | AgentLef
         if earlier is not None:
             return earlier if isinstance(earlier, Assignment) else None
         line = read_line(session)
+    _forget_passed_over(context, line)
     kept: list[tuple[int, Reservation]] = []
     for one in _candidates(context, line, agent, message):
         ahead = [reservation for priority, reservation in kept if priority > one.rank.priority]
@@ -83,6 +84,13 @@ def _assign_or_pass_over(context: Context, experiment_id: str, claimant: Claiman
         return None
     context.passed_over.pop(experiment_id, None)
     return assignment
+
+
+def _forget_passed_over(context: Context, line: Line) -> None:
+    """Forget those that start no more trials, such as deleted ones."""
+    if context.passed_over:
+        for experiment_id in set(context.passed_over) - line.experiment_ids:
+            context.passed_over.pop(experiment_id, None)
 
 
 def _log_passed_over(context: Context, experiment_id: str, error: Exception) -> None:

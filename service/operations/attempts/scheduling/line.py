@@ -88,6 +88,10 @@ class Line:
     agents: Sequence[AgentRow]
     now: datetime
 
+    @property
+    def experiment_ids(self) -> set[str]:
+        return {place.id for page in self.pages for place in page}
+
 
 def read_line(session: Session) -> Line:
     now = database_now(session)
