@@ -33,13 +33,14 @@ each trial that is stopped is also followed by the start of another one."""
 
 @dataclass(frozen=True)
 class Training:
-    """What a trial that has run to its end has shown of how trials run.
+    """What a trial has shown of how trials run: one that has run to its end, or any other where `max_step` is given.
 
     `number` is the trial's. `first_step` is that of its first report. `checkpoint_gap` is the largest number of steps
     between two of its checkpoints, also before the first one; None if it saved none. `start_seconds` passed from the
     claim to the first report, without the time of a step, and `seconds` is the time of all of its steps; both are None
     if they are not known. By then `trial_count` trials have run to their ends. `concordances` has by rung the share of
-    their pairs that were in the order of their ends; empty with fewer than MIN_RANKED of them.
+    their pairs that were in the order of their ends; empty with fewer than MIN_RANKED of them. `max_step` is the last
+    step of a whole training as the user has given it.
     """
 
     number: int
@@ -51,27 +52,43 @@ class Training:
     seconds: float | None = None
     trial_count: int = 1
     concordances: Mapping[str, float] = field(default_factory=dict)
+    max_step: int | None = None
+
+    @property
+    def length(self) -> int:
+        """The steps of a whole training. A trial that went on beyond the given `max_step` knows it better."""
+        return max(self.last_step, self.max_step or 0)
+
+    @property
+    def whole_report_count(self) -> int:
+        """The reports of a whole training, if it goes on as the trial did."""
+        return self.report_count * self.length // max(1, self.last_step)
+
+    @property
+    def whole_seconds(self) -> float | None:
+        """The time of all steps of a whole training, if it goes on as the trial did."""
+        return None if self.seconds is None else self.seconds * self.length / max(1, self.last_step)
 
     @property
     def starts_cheaply(self) -> bool:
         """Whether a start takes little time beside a whole training."""
-        if self.start_seconds is None or self.seconds is None:
+        if self.start_seconds is None or self.whole_seconds is None:
             return False
-        return self.start_seconds <= MAX_START_SHARE * self.seconds
+        return self.start_seconds <= MAX_START_SHARE * self.whole_seconds
 
     @property
     def saves_often(self) -> bool:
         """Whether there is a checkpoint in each third of a training."""
-        return self.checkpoint_gap is not None and self.checkpoint_gap * REDUCTION_FACTOR <= self.last_step
+        return self.checkpoint_gap is not None and self.checkpoint_gap * REDUCTION_FACTOR <= self.length
 
     @property
     def rungs(self) -> Sequence[int]:
         """The steps at which trials can be compared, not before the first report and checkpoint."""
-        first = max(1, -(-self.last_step // LOWEST_RUNG), self.last_step // self.report_count, self.first_step)
+        first = max(lowest_rung(self.length), self.last_step // self.report_count, self.first_step)
         if self.saves_often:
             first = max(first, self.checkpoint_gap or 0)
         found = [first]
-        while found[-1] * REDUCTION_FACTOR < self.last_step:
+        while found[-1] * REDUCTION_FACTOR < self.length:
             found.append(found[-1] * REDUCTION_FACTOR)
         return found
 
@@ -105,6 +122,11 @@ class ChosenRule:
     reason: str
 
 
+def lowest_rung(last_step: int) -> int:
+    """The step from which trials of that length are compared."""
+    return max(1, -(-last_step // LOWEST_RUNG))
+
+
 def trials_needed(problem: Problem, *, is_settled: bool = False) -> int:
     """How many trials run to their ends before a rule is chosen: those that run at the same time anyway.
 
@@ -128,35 +150,57 @@ def _sign(one: float, other: float) -> int:
     return (one > other) - (one < other)
 
 
-def choose_rule(problem: Problem, training: Training | None, *, is_settled: bool = False) -> ChosenRule:
-    """The rule `auto` stands for; it is `auto` itself as long as fewer trials than needed have run to their ends."""
+def choose_rule(
+    problem: Problem, training: Training | None, *, max_step: int | None = None, is_settled: bool = False
+) -> ChosenRule:
+    """The rule `auto` stands for; it is `auto` itself as long as fewer trials than needed have run to their ends.
+
+    With `max_step`, the last step of a whole training as the user has given it, no trial has to.
+    """
     why_none = _why_never(problem) or (None if training is None else _why_no_rule(training))
     if why_none is not None:
         return ChosenRule(NoneSpec(), why_none)
+    if training is None and max_step is not None:
+        return _halving_as_given(max_step)
+    is_settled = is_settled or max_step is not None
     if training is None or training.trial_count < trials_needed(problem, is_settled=is_settled):
         return ChosenRule(Auto(), _why_not_yet(problem, training))
     return _halving(training)
 
 
+def _halving_as_given(max_step: int) -> ChosenRule:
+    """Trials are paused until one shows that it could not continue, or only at a high cost."""
+    if max_step < MIN_REPORTS:
+        return ChosenRule(NoneSpec(), f"max_step is {max_step}; trials are compared from {MIN_REPORTS} steps on")
+    rule = _brackets(max_step, lowest_rung(max_step)).model_copy(update={"promote": True})
+    until = "until a trial shows that a restart costs too much"
+    those = f"trials that fall behind from step {rule.min_step} on"
+    return ChosenRule(rule, f"max_step is {max_step}; {those} are paused, and may be promoted later, {until}")
+
+
 def _halving(training: Training) -> ChosenRule:
-    rule = Hyperband(
-        max_step=training.last_step,
-        min_step=training.rungs[0],
-        reduction_factor=REDUCTION_FACTOR,
-        weighted=True,
-    )
+    rule = _brackets(training.length, training.rungs[0])
     seen = f"trial {training.number} made {counted(training.report_count, 'report')} up to step {training.last_step}"
     those = f"trials that fall behind from step {rule.min_step} on"
     if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{seen}; {those} are stopped, not paused, because {obstacle}")
-    start = f"a start takes {training.start_seconds:.3g} s, and a whole training {training.seconds:.3g} s"
-    reason = f"{seen} and saved checkpoints, and {start}; {those} are paused, and may be promoted later"
+    reason = f"{seen} and saved checkpoints{_times(training)}; {those} are paused, and may be promoted later"
     return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(training)}), reason)
+
+
+def _brackets(max_step: int, min_step: int) -> Hyperband:
+    return Hyperband(max_step=max_step, min_step=min_step, reduction_factor=REDUCTION_FACTOR, weighted=True)
+
+
+def _times(training: Training) -> str:
+    if training.start_seconds is None or training.whole_seconds is None:
+        return ""
+    return f", and a start takes {training.start_seconds:.3g} s, and a whole training {training.whole_seconds:.3g} s"
 
 
 def _extra_count(training: Training) -> int:
     """One more trial passes each rung where few whole trials are known, because `gp` learns most from those."""
-    return 0 if training.trial_count >= MIN_RANKED else 1
+    return 0 if training.trial_count >= MIN_RANKED or training.max_step is not None else 1
 
 
 def _why_never(problem: Problem) -> str | None:
@@ -174,7 +218,7 @@ def _why_never(problem: Problem) -> str | None:
 def _why_no_rule(training: Training) -> str | None:
     """Why no trial is stopped, as far as trainings have shown."""
     count, last = training.report_count, training.last_step
-    if min(count, last) < MIN_REPORTS:
+    if min(training.whole_report_count, training.length) < MIN_REPORTS:
         seen = f"trial {training.number} made {counted(count, 'report')} up to step {last}"
         return f"{seen}; trials are compared from {MIN_REPORTS} reports and {MIN_REPORTS} steps on"
     if not training.ranks_tell:
@@ -199,9 +243,9 @@ def _why_no_promotion(training: Training) -> str | None:
         return "it saved no checkpoint to continue from"
     if not training.saves_often:
         return f"it trained {counted(gap, 'step')} without saving a checkpoint"
-    if training.start_seconds is None or training.seconds is None:
-        return "its start-up time is not known"
+    if training.start_seconds is None or training.whole_seconds is None:
+        return "its start-up time is not known" if training.max_step is None else None
     if not training.starts_cheaply:
-        whole = f"a whole training ({training.seconds:.3g} s)"
+        whole = f"a whole training ({training.whole_seconds:.3g} s)"
         return f"a restart takes {training.start_seconds:.3g} s, more than half of {whole}"
     return None

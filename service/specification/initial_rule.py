@@ -11,8 +11,13 @@ def initial_rule(spec: ExperimentSpec) -> tuple[ExperimentSpec, ChosenRule | Non
     """The spec with the rule that is chosen, and that rule with its reason; None if it is the user's own."""
     if not isinstance(spec.early_stopping, Auto):
         return spec, None
-    chosen = choose_rule(spec.problem, None)
+    chosen = choose_rule(spec.problem, None, max_step=given_max_step(spec))
     return with_rule(spec, chosen.rule), chosen
+
+
+def given_max_step(spec: ExperimentSpec) -> int | None:
+    """The last step of a training, if the spec leaves the rule to the service and gives it."""
+    return spec.early_stopping.max_step if isinstance(spec.early_stopping, Auto) else None
 
 
 def with_rule(spec: ExperimentSpec, rule: Rule) -> ExperimentSpec:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from search.early_stopping.auto_choice import ChosenRule
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken
@@ -18,7 +17,7 @@ from service.operations.packages.package_store import unknown_package
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import cache_spec
 from service.runtime.context import Context
-from service.specification.initial_rule import initial_rule
+from service.specification.initial_rule import given_max_step, initial_rule
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment, find_experiment_by_key
@@ -37,9 +36,10 @@ def store_experiment(context: Context, spec: ExperimentSpec, idempotency_key: st
     """
     submitted = spec
     spec, chosen_rule = initial_rule(spec)
+    rule_choice = stored_choice(chosen_rule, None, given_max_step(submitted)) if chosen_rule else None
     warm_start = gather_warm_start(context, spec)
     try:
-        experiment = _insert(context, spec, chosen_rule, idempotency_key, request_digest(submitted), warm_start)
+        experiment = _insert(context, spec, rule_choice, idempotency_key, request_digest(submitted), warm_start)
     except (IntegrityError, NameTaken) as error:  # by a concurrent call, which may be a repeat of this one
         if idempotency_key is not None and (concurrent := created_with(context, idempotency_key, submitted)):
             return concurrent
@@ -52,7 +52,7 @@ def store_experiment(context: Context, spec: ExperimentSpec, idempotency_key: st
 def _insert(
     context: Context,
     spec: ExperimentSpec,
-    chosen_rule: ChosenRule | None,
+    rule_choice: dict[str, Any] | None,
     key: str | None,
     digest: str,
     warm_start: WarmStart | None,
@@ -67,7 +67,7 @@ def _insert(
             id=f"x-{secrets.token_hex(6)}",
             name=spec.name,
             spec=spec.model_dump(mode="json"),
-            rule_choice=stored_choice(chosen_rule) if chosen_rule else None,
+            rule_choice=rule_choice,
             tags=dict(spec.tags),
             status=ExperimentStatus.RUNNING,
             priority=spec.priority,

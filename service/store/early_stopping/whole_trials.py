@@ -1,4 +1,4 @@
-"""What an ended trial has shown of how trials run, from its reports and checkpoints."""
+"""What a trial has shown of how trials run, from its reports and checkpoints."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from search.early_stopping.auto_choice import MIN_RANKED, Training, concordance
+from service.domain.statuses import TrialStatus
 from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
 from service.store.trials.ended_trials import have_run_to_their_ends, ran_to_its_end
 from service.store.trials.trials import is_of_search
@@ -16,14 +17,26 @@ MAX_RANKED = 8
 """The first whole trials are compared, which no rule has judged on their way."""
 
 
-def longest_whole_trial(session: Session, experiment_id: str) -> TrialRow | None:
-    """The trial of the search with the most steps that ran to its end; None if none did."""
-    return max(_whole_trials(session, experiment_id), key=lambda trial: trial.last_step or 0, default=None)
+_LEFT = (TrialStatus.COMPLETED, TrialStatus.STOPPED, TrialStatus.PRUNED, TrialStatus.PAUSED)
+"""How trials that have trained without failing leave their workers."""
 
 
-def shows_whole_training(trial: TrialRow) -> bool:
-    """Whether it is a trial of the search whose last step is that of a whole training."""
-    return trial.confirms is None and ran_to_its_end(trial)
+def longest_trial(session: Session, experiment_id: str, *, is_length_given: bool) -> TrialRow | None:
+    """The trial with the most steps of which `shows_training` is true; None if there is none."""
+    shows = TrialRow.status.in_(_LEFT) if is_length_given else have_run_to_their_ends()
+    reported = TrialRow.last_step.is_not(None)
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), shows, reported)
+    return session.scalars(query.order_by(TrialRow.last_step.desc(), TrialRow.number).limit(1)).first()
+
+
+def shows_training(trial: TrialRow, *, is_length_given: bool) -> bool:
+    """Whether it is a trial of the search that shows how trials run.
+
+    Its last step is that of a whole training; but if the length of that is given, any trial that has trained is enough.
+    """
+    if trial.confirms is not None:
+        return False
+    return trial.status in _LEFT and trial.last_step is not None if is_length_given else ran_to_its_end(trial)
 
 
 def _whole_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
@@ -31,7 +44,9 @@ def _whole_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
-def training_of(session: Session, trial: TrialRow, *, known: Training | None = None) -> Training | None:
+def training_of(
+    session: Session, trial: TrialRow, *, known: Training | None = None, max_step: int | None = None
+) -> Training | None:
     """Measured by the database's clock; None for a trial that has not reported the objective.
 
     Reports without the objective do not count: trials are not compared at them. Checkpoints are read from all events,
@@ -51,6 +66,7 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
         checkpoint_gap=known.checkpoint_gap if known else _checkpoint_gap(session, trial, last_step),
         start_seconds=start,
         seconds=None if step is None else step * count,
+        max_step=max_step,
     )
 
 

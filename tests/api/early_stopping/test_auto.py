@@ -15,17 +15,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 LR = {"type": "float", "low": 0, "high": 1}
 PROMOTING = STOPPING | {"promote": True, "extra_count": 1}
+UNDECIDED = {"rule": "auto", "max_step": None}
 
 
 def test_one_word_leaves_both_to_the_service(service: Api) -> None:
     shown = created(service)
     assert shown["spec"]["search"]["sampler"] == "auto"
-    assert shown["spec"]["early_stopping"] == {"rule": "auto"}
+    assert shown["spec"]["early_stopping"] == UNDECIDED
     assert (shown["sampler"]["name"], shown["early_stopping"]["name"]) == ("gp", "auto")
     assert "until the first trial has run to the end" in shown["early_stopping"]["why"]
     [event] = chosen(service, shown["name"])
     assert event["sampler"] == {"name": "gp", "why": shown["sampler"]["why"]}
-    assert event["early_stopping"] == {"options": {"rule": "auto"}, "why": shown["early_stopping"]["why"]}
+    assert event["early_stopping"] == {"options": UNDECIDED, "why": shown["early_stopping"]["why"]}
     previewed = service.post("/v1/spaces/preview", json={"space": {"lr": LR}, "search": "auto", "limits": LIMITS})
     assert previewed["early_stopping"] == shown["early_stopping"]
 
@@ -74,7 +75,7 @@ def test_the_first_whole_trial_decides_on_the_rule(
     }
     assert after["sampler"]["name"] == shown["sampler"]["name"]
     changes = [event["data"] for event in service.events(name) if event["kind"] == "experiment.changed"]
-    assert [(one["field"], one["before"]) for one in changes] == [("early_stopping", {"rule": "auto"})]
+    assert [(one["field"], one["before"]) for one in changes] == [("early_stopping", UNDECIDED)]
 
 
 def test_trials_are_paused_once_one_has_started_cheaply(service: Api) -> None:

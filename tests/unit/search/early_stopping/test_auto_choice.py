@@ -114,6 +114,7 @@ def test_concordance_does_not_depend_on_the_scale(scale: float) -> None:
         start_seconds=st.none() | st.floats(0, 1e6),
         seconds=st.none() | st.floats(0, 1e6),
         concordances=st.dictionaries(st.sampled_from(["1", "3", "9"]), st.floats(0, 1)),
+        max_step=st.none() | st.integers(1, MAX_COUNT),
     )
 )
 def test_any_training_leads_to_a_valid_rule_with_a_reason(training: Training) -> None:
@@ -121,3 +122,10 @@ def test_any_training_leads_to_a_valid_rule_with_a_reason(training: Training) ->
     assert type(chosen.rule).model_validate(chosen.rule.model_dump()) == chosen.rule
     assert chosen.reason
     assert training.after(training) == training
+
+
+@given(st.integers(1, MAX_COUNT))
+def test_any_given_length_leads_to_a_valid_rule_with_a_reason(max_step: int) -> None:
+    chosen = choose_rule(PROBLEM, None, max_step=max_step)
+    assert type(chosen.rule).model_validate(chosen.rule.model_dump()) == chosen.rule
+    assert chosen.reason.startswith(f"max_step is {max_step}; ")

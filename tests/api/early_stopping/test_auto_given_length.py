@@ -1,0 +1,140 @@
+"""`early_stopping: {rule: auto, max_step: N}`: the service chooses a rule before any trial has run to its end."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.early_stopping.chosen_rules import LIMITS, STEPS, STOPPING, chosen, created, ran, rule, takes
+from tests.api.early_stopping.promotion import experiment, given, patched, statuses, trials
+from tests.conftest import Api
+
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
+
+PROMOTING = STOPPING | {"promote": True}
+LOWEST, HIGHEST = 14, 180
+"""Seeds with which the first trials are in the lowest bracket, or the first one in that of whole trials."""
+
+
+def with_length(service: Api, max_step: int = STEPS, *, seed: int = LOWEST, **changes: Any) -> dict[str, Any]:
+    rule = {"rule": "auto", "max_step": max_step}
+    return created(service, search={"sampler": "auto", "seed": seed}, early_stopping=rule, **changes)
+
+
+def trained(service: Api, name: str, last_step: int, *, saves_every: int | None = 1, start: float = 1.0) -> str:
+    """Run a trial up to that step, or to its pause; returns its status."""
+    held = given(service, name)
+    resume = held.assignment["resume"]
+    for step in range(resume["step"] + 1 if resume else 1, last_step + 1):
+        saves = saves_every is not None and step % saves_every == 0
+        if held.report(accuracy=0.5, checkpoint=f"/{held.trial}/{step}" if saves else None)["decision"] == "stop":
+            break
+    takes(held, start)
+    return str(held.finish("stopped")["status"])
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_rule_is_chosen_at_the_submission(service: Api) -> None:
+    shown = with_length(service)
+    name = shown["name"]
+    assert rule(service, name) == PROMOTING
+    assert shown["spec"]["early_stopping"]["rule"] == "hyperband"
+    why = "max_step is 9; trials that fall behind from step 1 on are paused, and may be promoted later, until"
+    assert why in shown["early_stopping"]["why"]
+    [event] = chosen(service, name)
+    assert (event["training"], event["max_step"]) == (None, STEPS)
+    assert "stopped early" in event["sampler"]["why"]
+    previewed = service.post(
+        "/v1/spaces/preview",
+        json={key: shown["spec"][key] for key in ("space", "limits", "search")}
+        | {"early_stopping": {"rule": "auto", "max_step": STEPS}},
+    )
+    assert previewed["early_stopping"] == shown["early_stopping"]
+    assert trained(service, name, STEPS) == "paused"
+    assert rule(service, name) == PROMOTING
+
+
+def test_trials_are_stopped_where_one_has_saved_no_checkpoint(service: Api) -> None:
+    """The paused one continues, and later ones that save checkpoints are paused again."""
+    name = with_length(service)["name"]
+    assert trained(service, name, 1, saves_every=None) == "queued"
+    assert rule(service, name) == STOPPING
+    assert "it saved no checkpoint to continue from" in experiment(service, name)["early_stopping"]["why"]
+    trained(service, name, 3, saves_every=3)
+    assert rule(service, name) == PROMOTING | {"min_step": 3}
+    assert [one["training"] and one["training"]["last_step"] for one in chosen(service, name)] == [None, 1, 3]
+
+
+def test_trials_are_stopped_where_starts_are_dear(service: Api) -> None:
+    """Measured by the first attempt with two reports; a cheap start later changes it again."""
+    name = with_length(service, 27)["name"]
+    assert [trained(service, name, 1) for _ in range(3)] == ["paused"] * 3
+    assert rule(service, name) == PROMOTING | {"max_step": 27}
+    assert trained(service, name, 3, start=500) == "queued"  # the promoted one would have paused again
+    assert rule(service, name) == STOPPING | {"max_step": 27}
+    why = "because a restart takes 510 s, more than half of a whole training (270 s)"
+    assert why in experiment(service, name)["early_stopping"]["why"]
+    trained(service, name, 6, start=1)
+    assert rule(service, name) == PROMOTING | {"max_step": 27}
+
+
+@pytest.mark.parametrize(("actual", "wanted"), [(3 * STEPS, 3 * STEPS), (STEPS - 3, STEPS)], ids=["longer", "shorter"])
+def test_a_trial_knows_a_longer_training_better_than_the_user(service: Api, actual: int, wanted: int) -> None:
+    name = with_length(service, seed=HIGHEST)["name"]
+    ran(given(service, name), steps=actual, saves_every=1)
+    assert rule(service, name)["max_step"] == wanted
+
+
+def test_few_reports_are_counted_for_a_whole_training(service: Api) -> None:
+    name = with_length(service, 20, step_metric="step")["name"]
+    held = given(service, name)
+    assert held.report(step=10, accuracy=0.5)["decision"] == "stop"
+    held.finish("stopped")
+    assert rule(service, name) == {"rule": "none"}
+    assert "made 1 report up to step 10" in experiment(service, name)["early_stopping"]["why"]
+    assert statuses(service, name) == ["queued"]
+
+
+def test_two_steps_are_too_few(service: Api) -> None:
+    shown = with_length(service, 2)
+    assert rule(service, shown["name"]) == {"rule": "none"}
+    assert shown["early_stopping"]["why"] == "max_step is 2; trials are compared from 3 steps on"
+
+
+def test_the_length_is_kept_while_a_small_budget_forbids_to_stop_trials(service: Api) -> None:
+    name = with_length(service, limits=LIMITS | {"max_trials": 9})["name"]
+    assert rule(service, name) == {"rule": "none"}
+    patched(service, name, limits={"max_trials": 30})
+    assert rule(service, name) == PROMOTING
+    assert chosen(service, name)[-1]["max_step"] == STEPS
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_length_can_be_given_and_withdrawn_later(service: Api) -> None:
+    name = created(service)["name"]
+    held = given(service, name)
+    held.report(accuracy=0.5, checkpoint="/1")
+    patched(service, name, early_stopping={"rule": "auto", "max_step": STEPS})
+    assert rule(service, name) == PROMOTING
+    assert [one.get("max_step") for one in chosen(service, name)] == [None, STEPS]
+    patched(service, name, early_stopping={"rule": "auto"})
+    assert rule(service, name) == {"rule": "auto"}
+    assert "max_step" not in chosen(service, name)[-1]
+    held.finish()
+    patched(service, name, early_stopping={"rule": "auto", "max_step": 3 * STEPS})
+    assert "trial 0 made 1 report up to step 1" in experiment(service, name)["early_stopping"]["why"]
+    assert trials(service, name)[0]["status"] == "completed"
+
+
+def test_a_failed_trial_shows_nothing(service: Api) -> None:
+    name = with_length(service)["name"]
+    failed = given(service, name)
+    failed.report(accuracy=0.5)
+    failed.fail()
+    assert len(chosen(service, name)) == 1
+
+
+def test_a_length_below_one_is_refused(service: Api) -> None:
+    refused = service.post(
+        "/v1/experiments", 422, json={"name": "none", "early_stopping": {"rule": "auto", "max_step": 0}}
+    )
+    assert any(mistake["path"] == "early_stopping.max_step" for mistake in refused["errors"])
