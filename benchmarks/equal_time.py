@@ -92,14 +92,19 @@ def _service() -> Any:
     return running.enter_context(paceline())
 
 
-def _ours_by_http(sampler: str, rule: str, task: Task, seed: int, budget: Budget) -> Ask:
-    """The spec does not say how many steps a training has. The service's clock sees starts of no time."""
+def _ours_by_http(
+    sampler: str, rule: str, task: Task, seed: int, budget: Budget, *, gives_length: bool = False
+) -> Ask:
+    """The spec does not say how many steps a training has, as those of the peers do, unless it `gives_length`.
+
+    The service's clock sees starts of no time.
+    """
     from benchmarks.harness.searchers import trials_of_paceline  # noqa: PLC0415 - as above
 
     parts = {
         "name": f"{sampler}-{uuid4().hex}",
         "search": {"sampler": sampler, "seed": seed},
-        "early_stopping": {"rule": rule},
+        "early_stopping": {"rule": rule} | ({"max_step": task.steps} if gives_length else {}),
         "limits": {"max_trials": int(AUTO_TRIALS * budget.trainings), "parallelism": budget.workers},
     }
     return trials_of_paceline(_service(), task, parts, saves=True)
@@ -143,6 +148,7 @@ def _syne_tune(scheduler: str, task: Task, seed: int, _budget: Budget) -> Ask:
 
 SETTINGS: dict[str, Make] = {
     "paceline auto": partial(_ours_by_http, "auto", "auto"),
+    "paceline auto, length given": partial(_ours_by_http, "auto", "auto", gives_length=True),
     "paceline gp": partial(_ours_by_http, "gp", "none"),
     "paceline hyperband": partial(_ours, "tpe"),
     "paceline hyperband, promoting": partial(_ours, "tpe", promote=True, extra_count=1),
