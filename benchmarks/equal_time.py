@@ -92,9 +92,7 @@ def _service() -> Any:
     return running.enter_context(paceline())
 
 
-def _ours_by_http(
-    sampler: str, rule: str, task: Task, seed: int, budget: Budget, *, gives_length: bool = False
-) -> Ask:
+def _ours_by_http(sampler: str, rule: str, task: Task, seed: int, budget: Budget, *, gives_length: bool = False) -> Ask:
     """The spec does not say how many steps a training has, as those of the peers do, unless it `gives_length`.
 
     The service's clock sees starts of no time.

@@ -56,8 +56,13 @@ class Training:
 
     @property
     def length(self) -> int:
-        """The steps of a whole training. A trial that went on beyond the given `max_step` knows it better."""
-        return max(self.last_step, self.max_step or 0)
+        """The last step of a whole training: the given one, unless the trial is so much longer that it must be wrong.
+
+        A small difference must not move the rungs, because trials that are paused below the new ones continue.
+        """
+        if self.max_step is None or self.last_step >= REDUCTION_FACTOR * self.max_step:
+            return self.last_step
+        return self.max_step
 
     @property
     def whole_report_count(self) -> int:
