@@ -38,9 +38,9 @@ class Training:
     `number` is the trial's. `first_step` is that of its first report. `checkpoint_gap` is the largest number of steps
     between two of its checkpoints, also before the first one; None if it saved none. `start_seconds` passed from the
     claim to the first report, without the time of a step, and `seconds` is the time of all of its steps; both are None
-    if they are not known. By then `trial_count` trials have run to their ends. `concordances` has by rung the share of
-    their pairs that were in the order of their ends; empty with fewer than MIN_RANKED of them. `max_step` is the last
-    step of a whole training as the user has given it.
+    if they are not known. By then `trial_count` trials have run to their ends; with `max_step`, this one or none.
+    `concordances` has by rung the share of their pairs that were in the order of their ends; empty with fewer than
+    MIN_RANKED of them. `max_step` is the last step of a whole training as the user has given it.
     """
 
     number: int
@@ -112,7 +112,7 @@ class Training:
 
     def after(self, ended: "Training") -> "Training":
         """What is known after another trial has ended; the same unless it has shown something that matters."""
-        if self.is_short_beside(ended.last_step):
+        if self.is_short_beside(ended.last_step) or self.trial_count < ended.trial_count == 1:
             return ended
         if ended.starts_cheaply and not self.starts_cheaply:
             return replace(self, start_seconds=ended.start_seconds, seconds=ended.seconds)
@@ -167,8 +167,8 @@ def choose_rule(
         return ChosenRule(NoneSpec(), why_none)
     if training is None and max_step is not None:
         return _halving_as_given(max_step)
-    is_settled = is_settled or max_step is not None
-    if training is None or training.trial_count < trials_needed(problem, is_settled=is_settled):
+    needed = trials_needed(problem, is_settled=is_settled) if max_step is None else 0
+    if training is None or training.trial_count < needed:
         return ChosenRule(Auto(), _why_not_yet(problem, training))
     return _halving(training)
 
@@ -177,7 +177,7 @@ def _halving_as_given(max_step: int) -> ChosenRule:
     """Trials are paused until one shows that it could not continue, or only at a high cost."""
     if max_step < MIN_REPORTS:
         return ChosenRule(NoneSpec(), f"max_step is {max_step}; trials are compared from {MIN_REPORTS} steps on")
-    rule = _brackets(max_step, lowest_rung(max_step)).model_copy(update={"promote": True})
+    rule = _brackets(max_step, lowest_rung(max_step)).model_copy(update={"promote": True, "extra_count": 1})
     until = "until a trial shows that a restart costs too much"
     those = f"trials that fall behind from step {rule.min_step} on"
     return ChosenRule(rule, f"max_step is {max_step}; {those} are paused, and may be promoted later, {until}")
@@ -204,8 +204,13 @@ def _times(training: Training) -> str:
 
 
 def _extra_count(training: Training) -> int:
-    """One more trial passes each rung where few whole trials are known, because `gp` learns most from those."""
-    return 0 if training.trial_count >= MIN_RANKED or training.max_step is not None else 1
+    """One more trial passes each rung where few whole trials are known, because `gp` learns most from those.
+
+    With a given length it is until the first one, which would come late: a third of three thirds of the trials get to
+    the end. From then on it was measured to cost more than it brings where many trials run at the same time.
+    """
+    needed = MIN_RANKED if training.max_step is None else 1
+    return 0 if training.trial_count >= needed else 1
 
 
 def _why_never(problem: Problem) -> str | None:

@@ -111,7 +111,7 @@ def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: _Kn
 
 def _counted(session: Session, experiment_id: str, spec: ExperimentSpec, training: Training) -> Training:
     """The training with what the first whole trials have shown, if more of them are needed than it knows."""
-    is_enough = training.trial_count >= _trials_needed(spec, training)
+    is_enough = training.max_step is not None or training.trial_count >= _trials_needed(spec, training)
     return training if is_enough else with_ranks(session, experiment_id, training)
 
 

@@ -56,7 +56,8 @@ def training_of(
     count, first_step, last_step = session.execute(query).one()
     if not count:
         return None
-    known = None if known is None or known.is_short_beside(last_step) else known
+    if known is not None and (known.is_short_beside(last_step) or not known.trial_count):
+        known = None
     start, step = _seconds(session, trial)
     return Training(
         number=trial.number,
@@ -66,6 +67,7 @@ def training_of(
         checkpoint_gap=known.checkpoint_gap if known else _checkpoint_gap(session, trial, last_step),
         start_seconds=start,
         seconds=None if step is None else step * count,
+        trial_count=int(ran_to_its_end(trial)),
         max_step=max_step,
     )
 

@@ -6,27 +6,40 @@ import pytest
 
 from tests.api.early_stopping.chosen_rules import LIMITS, STEPS, STOPPING, chosen, created, ran, rule, takes
 from tests.api.early_stopping.promotion import experiment, given, patched, statuses, trials
-from tests.conftest import Api
+from tests.conftest import Api, Held
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
-PROMOTING = STOPPING | {"promote": True}
+PROMOTING_AFTER_END = STOPPING | {"promote": True}
+"""From the first trial on that has run to its end, no additional one passes each rung."""
+PROMOTING = PROMOTING_AFTER_END | {"extra_count": 1}
 LOWEST, HIGHEST = 14, 180
 """Seeds with which the first trials are in the lowest bracket, or the first one in that of whole trials."""
 
 
 def with_length(service: Api, max_step: int = STEPS, *, seed: int = LOWEST, **changes: Any) -> dict[str, Any]:
     rule = {"rule": "auto", "max_step": max_step}
-    return created(service, search={"sampler": "auto", "seed": seed}, early_stopping=rule, **changes)
+    limits = LIMITS | {"parallelism": 3}
+    search = {"sampler": "auto", "seed": seed}
+    return created(service, **{"search": search, "early_stopping": rule, "limits": limits} | changes)
 
 
-def trained(service: Api, name: str, last_step: int, *, saves_every: int | None = 1, start: float = 1.0) -> str:
+def led(service: Api, name: str) -> Held:
+    """The first trial, which is the best one so far, and goes on after its first step."""
+    held = given(service, name)
+    assert held.report(accuracy=0.9, checkpoint=f"/{held.trial}/1")["decision"] == "continue"
+    return held
+
+
+def trained(
+    service: Api, name: str, last_step: int, *, saves_every: int | None = 1, start: float = 1.0, value: float = 0.5
+) -> str:
     """Run a trial up to that step, or to its pause; returns its status."""
     held = given(service, name)
     resume = held.assignment["resume"]
     for step in range(resume["step"] + 1 if resume else 1, last_step + 1):
         saves = saves_every is not None and step % saves_every == 0
-        if held.report(accuracy=0.5, checkpoint=f"/{held.trial}/{step}" if saves else None)["decision"] == "stop":
+        if held.report(accuracy=value, checkpoint=f"/{held.trial}/{step}" if saves else None)["decision"] == "stop":
             break
     takes(held, start)
     return str(held.finish("stopped")["status"])
@@ -49,6 +62,7 @@ def test_a_rule_is_chosen_at_the_submission(service: Api) -> None:
         | {"early_stopping": {"rule": "auto", "max_step": STEPS}},
     )
     assert previewed["early_stopping"] == shown["early_stopping"]
+    led(service, name)
     assert trained(service, name, STEPS) == "paused"
     assert rule(service, name) == PROMOTING
 
@@ -56,25 +70,27 @@ def test_a_rule_is_chosen_at_the_submission(service: Api) -> None:
 def test_trials_are_stopped_where_one_has_saved_no_checkpoint(service: Api) -> None:
     """The paused one continues, and later ones that save checkpoints are paused again."""
     name = with_length(service)["name"]
+    led(service, name)
     assert trained(service, name, 1, saves_every=None) == "queued"
     assert rule(service, name) == STOPPING
     assert "it saved no checkpoint to continue from" in experiment(service, name)["early_stopping"]["why"]
     trained(service, name, 3, saves_every=3)
-    assert rule(service, name) == PROMOTING | {"min_step": 3}
+    assert rule(service, name) == PROMOTING_AFTER_END | {"min_step": 3}
     assert [one["training"] and one["training"]["last_step"] for one in chosen(service, name)] == [None, 1, 3]
 
 
 def test_trials_are_stopped_where_starts_are_dear(service: Api) -> None:
     """Measured by the first attempt with two reports; a cheap start later changes it again."""
     name = with_length(service, 27)["name"]
-    assert [trained(service, name, 1) for _ in range(3)] == ["paused"] * 3
+    led(service, name)
+    assert trained(service, name, 1) == "paused"
     assert rule(service, name) == PROMOTING | {"max_step": 27}
-    assert trained(service, name, 3, start=500) == "queued"  # the promoted one would have paused again
+    trained(service, name, 3, start=500, value=0.7)
     assert rule(service, name) == STOPPING | {"max_step": 27}
-    why = "because a restart takes 510 s, more than half of a whole training (270 s)"
+    why = "because a restart takes 500 s, more than half of a whole training (270 s)"
     assert why in experiment(service, name)["early_stopping"]["why"]
     trained(service, name, 6, start=1)
-    assert rule(service, name) == PROMOTING | {"max_step": 27}
+    assert rule(service, name) == PROMOTING_AFTER_END | {"max_step": 27}
 
 
 @pytest.mark.parametrize(
@@ -86,17 +102,18 @@ def test_only_a_much_longer_trial_replaces_the_given_length(service: Api, actual
     """A lowest rung that moved by a step would have all trials continue that are paused below it."""
     name = with_length(service, seed=HIGHEST)["name"]
     ran(given(service, name), steps=actual, saves_every=1)
-    assert rule(service, name) == PROMOTING | {"max_step": wanted}
+    assert rule(service, name) == PROMOTING_AFTER_END | {"max_step": wanted}
 
 
 def test_few_reports_are_counted_for_a_whole_training(service: Api) -> None:
     name = with_length(service, 20, step_metric="step")["name"]
+    given(service, name).report(step=10, accuracy=0.9)
     held = given(service, name)
     assert held.report(step=10, accuracy=0.5)["decision"] == "stop"
     held.finish("stopped")
     assert rule(service, name) == {"rule": "none"}
     assert "made 1 report up to step 10" in experiment(service, name)["early_stopping"]["why"]
-    assert statuses(service, name) == ["queued"]
+    assert statuses(service, name) == ["running", "queued"]
 
 
 def test_two_steps_are_too_few(service: Api) -> None:
@@ -106,7 +123,7 @@ def test_two_steps_are_too_few(service: Api) -> None:
 
 
 def test_the_length_is_kept_while_a_small_budget_forbids_to_stop_trials(service: Api) -> None:
-    name = with_length(service, limits=LIMITS | {"max_trials": 9})["name"]
+    name = with_length(service, limits={"max_trials": 9})["name"]
     assert rule(service, name) == {"rule": "none"}
     patched(service, name, limits={"max_trials": 30})
     assert rule(service, name) == PROMOTING
