@@ -116,7 +116,10 @@ class ExperimentSpec(SpecSection):
         """`search: auto` stands for the sampler `auto` and, where no rule is given, for the rule `auto`."""
         if not isinstance(given, dict) or given.get("search") != AUTO:
             return given
-        return {"early_stopping": {"rule": AUTO}, **given, "search": {"sampler": AUTO}}
+        rule = given.get("early_stopping", {})
+        if isinstance(rule, dict):
+            rule = {"rule": AUTO, **rule}
+        return {**given, "search": {"sampler": AUTO}, "early_stopping": rule}
 
     @field_validator("search", mode="before")
     @classmethod

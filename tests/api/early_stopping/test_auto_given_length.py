@@ -45,6 +45,13 @@ def trained(
     return str(held.finish("stopped")["status"])
 
 
+def test_the_word_auto_needs_no_name_of_a_rule(service: Api) -> None:
+    shown = created(service, early_stopping={"max_step": STEPS})
+    assert rule(service, shown["name"]) == PROMOTING
+    own = created(service, early_stopping={"rule": "median"})
+    assert own["spec"]["early_stopping"]["rule"] == "median"
+
+
 @pytest.mark.databases("sqlite", "postgresql")
 def test_a_rule_is_chosen_at_the_submission(service: Api) -> None:
     shown = with_length(service)
