@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import pytest
 from service.cli.client.client import Client
 from service.stack.state_file import read_state
 from tests.processes import left_alive
+from tests.timeouts import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 PACELINE = [sys.executable, "-m", "service.cli"]
@@ -31,10 +31,7 @@ COMMAND_SECONDS = 600
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.25)  # each look takes the service milliseconds
+    wait_until(condition, seconds, what)
 
 
 @dataclass

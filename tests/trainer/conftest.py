@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ os.environ["RAY_prestart_worker_first_driver"] = "0"  # noqa: SIM112 - as Ray sp
 # Where the workers look for the kernel's count of its kills, once a test puts a file there.
 os.environ["PACELINE_OOM_COUNTER"] = f"{tempfile.gettempdir()}/paceline-test-oom-{os.getpid()}"
 
+from tests.timeouts import wait_until
 from tests.trainer.fake_service import PATIENCE_SECONDS, FakeService, go_on
 from trainer.ray_train.processes import setup_worker
 from trainer.wire import Failure, FailureKind
@@ -84,11 +84,7 @@ def gcs(google_bucket: "GcsServer") -> Iterator["GcsServer"]:
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
-    return found
+    return wait_until(condition, seconds, what)
 
 
 def set_constant(patch: pytest.MonkeyPatch, method: Any, name: str, value: Any) -> None:
