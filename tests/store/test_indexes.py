@@ -58,6 +58,8 @@ def test_each_foreign_key_leads_an_index() -> None:
 
 
 def tables_read_whole(connection: Connection, statement: str, parameters: Any) -> set[str]:
+    if statement.endswith("WHERE 0 = 1"):  # a background loop's, for no row; SQLite plans it as a scan
+        return set()
     if connection.dialect.name == "sqlite":
         plan = [row[3] for row in connection.exec_driver_sql(f"explain query plan {statement}", parameters)]
         scans = [
