@@ -6,6 +6,7 @@ A function of both, so that the same facts always give the same rule.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import Self
 
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.auto import Auto
@@ -33,14 +34,16 @@ each trial that is stopped is also followed by the start of another one."""
 
 @dataclass(frozen=True)
 class Training:
-    """What a trial has shown of how trials run: one that has run to its end, or any other where `max_step` is given.
+    """What a trial that has run to its end has shown of a whole training; any trial, if its length is known otherwise.
 
     `number` is the trial's. `first_step` is that of its first report. `checkpoint_gap` is the largest number of steps
     between two of its checkpoints, also before the first one; None if it saved none. `start_seconds` passed from the
     claim to the first report, without the time of a step, and `seconds` is the time of all of its steps; both are None
-    if they are not known. By then `trial_count` trials have run to their ends; with `max_step`, this one or none.
-    `concordances` has by rung the share of their pairs that were in the order of their ends; empty with fewer than
-    MIN_RANKED of them. `max_step` is the last step of a whole training as the user has given it.
+    if they are not known. By then `trial_count` trials have run to their ends. `concordances` has by rung the share of
+    their pairs that were in the order of their ends; empty with fewer than MIN_RANKED of them.
+
+    `max_step` is the last step of a whole training, if the user has given it. Then `trial_count` only says whether this
+    trial has run to its end, and `report_count` is 0 as long as no trial has shown anything.
     """
 
     number: int
@@ -54,25 +57,43 @@ class Training:
     concordances: Mapping[str, float] = field(default_factory=dict)
     max_step: int | None = None
 
+    @classmethod
+    def given(cls, max_step: int) -> Self:
+        """What the user says, before a trial has shown anything."""
+        return cls(number=0, report_count=0, last_step=0, trial_count=0, max_step=max_step)
+
+    @property
+    def is_length_given(self) -> bool:
+        return self.max_step is not None
+
     @property
     def length(self) -> int:
-        """The last step of a whole training: the given one, unless the trial is so much longer that it must be wrong.
+        """The last step of a whole training: the given one, unless the trial shows that it must be wrong.
 
         A small difference must not move the rungs, because trials that are paused below the new ones continue.
         """
         if self.max_step is None or self.last_step >= REDUCTION_FACTOR * self.max_step:
             return self.last_step
-        return self.max_step
+        return self.max_step if self._reported_from <= self.max_step else self.last_step
 
     @property
-    def whole_report_count(self) -> int:
-        """The reports of a whole training, if it goes on as the trial did."""
-        return self.report_count * self.length // max(1, self.last_step)
+    def _reported_from(self) -> int:
+        """The step from which trials can be compared by their reports."""
+        return max(self.first_step, self.last_step // max(1, self.report_count))
+
+    @property
+    def whole_report_count(self) -> int | None:
+        """The reports of a whole training, if it goes on as the trial did; None if that is not known."""
+        if self.last_step >= self.length:
+            return self.report_count
+        if self.report_count < 2:  # noqa: PLR2004 - no interval
+            return None
+        return 1 + (self.report_count - 1) * (self.length - self.first_step) // max(1, self.last_step - self.first_step)
 
     @property
     def whole_seconds(self) -> float | None:
         """The time of all steps of a whole training, if it goes on as the trial did."""
-        return None if self.seconds is None else self.seconds * self.length / max(1, self.last_step)
+        return None if self.seconds is None else self.seconds * max(1, self.length) / max(1, self.last_step)
 
     @property
     def starts_cheaply(self) -> bool:
@@ -89,7 +110,7 @@ class Training:
     @property
     def rungs(self) -> Sequence[int]:
         """The steps at which trials can be compared, not before the first report and checkpoint."""
-        first = max(lowest_rung(self.length), self.last_step // self.report_count, self.first_step)
+        first = max(1, -(-self.length // LOWEST_RUNG), self._reported_from)
         if self.saves_often:
             first = max(first, self.checkpoint_gap or 0)
         found = [first]
@@ -107,16 +128,22 @@ class Training:
         return not self.concordances or max(self.concordances.values()) > CHANCE
 
     def is_short_beside(self, last_step: int) -> bool:
-        """Whether a training up to that step is so much longer that another rung fits into it."""
-        return last_step >= REDUCTION_FACTOR * max(1, self.last_step)
+        """Whether a training up to that step is so much longer that another rung fits into it, or the first one."""
+        return not self.report_count or last_step >= REDUCTION_FACTOR * max(1, self.last_step)
 
     def after(self, ended: "Training") -> "Training":
         """What is known after another trial has ended; the same unless it has shown something that matters."""
-        if self.is_short_beside(ended.last_step) or self.trial_count < ended.trial_count == 1:
-            return ended
+        is_first_end = self.trial_count < ended.trial_count == 1 and ended.last_step >= self.last_step
+        if self.is_short_beside(ended.last_step) or is_first_end:
+            return ended if ended.seconds is not None else ended.with_start_of(self)
         if ended.starts_cheaply and not self.starts_cheaply:
-            return replace(self, start_seconds=ended.start_seconds, seconds=ended.seconds)
+            return self.with_start_of(ended)
         return self
+
+    def with_start_of(self, other: "Training") -> "Training":
+        """With the other's start, and its time for a step."""
+        seconds = None if other.seconds is None else other.seconds * max(1, self.last_step) / max(1, other.last_step)
+        return replace(self, start_seconds=other.start_seconds, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -127,17 +154,15 @@ class ChosenRule:
     reason: str
 
 
-def lowest_rung(last_step: int) -> int:
-    """The step from which trials of that length are compared."""
-    return max(1, -(-last_step // LOWEST_RUNG))
-
-
-def trials_needed(problem: Problem, *, is_settled: bool = False) -> int:
+def trials_needed(problem: Problem, *, is_settled: bool = False, is_length_given: bool = False) -> int:
     """How many trials run to their ends before a rule is chosen: those that run at the same time anyway.
 
     `is_settled`: a rule that stops trials has been chosen already. More whole trials are not waited for then, because
-    they would be those that the rule has let through, whose ranks mislead.
+    they would be those that the rule has let through, whose ranks mislead. None is waited for if the length of a
+    training is given.
     """
+    if is_length_given:
+        return 0
     return 1 if is_settled else min(MIN_RANKED, problem.parallelism)
 
 
@@ -155,52 +180,44 @@ def _sign(one: float, other: float) -> int:
     return (one > other) - (one < other)
 
 
-def choose_rule(
-    problem: Problem, training: Training | None, *, max_step: int | None = None, is_settled: bool = False
-) -> ChosenRule:
-    """The rule `auto` stands for; it is `auto` itself as long as fewer trials than needed have run to their ends.
-
-    With `max_step`, the last step of a whole training as the user has given it, no trial has to.
-    """
+def choose_rule(problem: Problem, training: Training | None, *, is_settled: bool = False) -> ChosenRule:
+    """The rule `auto` stands for; it is `auto` itself as long as fewer trials than needed have run to their ends."""
     why_none = _why_never(problem) or (None if training is None else _why_no_rule(training))
     if why_none is not None:
         return ChosenRule(NoneSpec(), why_none)
-    if training is None and max_step is not None:
-        return _halving_as_given(max_step)
-    needed = trials_needed(problem, is_settled=is_settled) if max_step is None else 0
-    if training is None or training.trial_count < needed:
+    if training is None or training.trial_count < trials_needed(
+        problem, is_settled=is_settled, is_length_given=training.is_length_given
+    ):
         return ChosenRule(Auto(), _why_not_yet(problem, training))
     return _halving(training)
 
 
-def _halving_as_given(max_step: int) -> ChosenRule:
-    """Trials are paused until one shows that it could not continue, or only at a high cost."""
-    if max_step < MIN_REPORTS:
-        return ChosenRule(NoneSpec(), f"max_step is {max_step}; trials are compared from {MIN_REPORTS} steps on")
-    rule = _brackets(max_step, lowest_rung(max_step)).model_copy(update={"promote": True, "extra_count": 1})
-    until = "until a trial shows that a restart costs too much"
-    those = f"trials that fall behind from step {rule.min_step} on"
-    return ChosenRule(rule, f"max_step is {max_step}; {those} are paused, and may be promoted later, {until}")
-
-
 def _halving(training: Training) -> ChosenRule:
-    rule = _brackets(training.length, training.rungs[0])
-    seen = f"trial {training.number} made {counted(training.report_count, 'report')} up to step {training.last_step}"
+    rule = Hyperband(
+        max_step=training.length,
+        min_step=training.rungs[0],
+        reduction_factor=REDUCTION_FACTOR,
+        weighted=True,
+    )
     those = f"trials that fall behind from step {rule.min_step} on"
     if (obstacle := _why_no_promotion(training)) is not None:
-        return ChosenRule(rule, f"{seen}; {those} are stopped, not paused, because {obstacle}")
-    reason = f"{seen} and saved checkpoints{_times(training)}; {those} are paused, and may be promoted later"
+        return ChosenRule(rule, f"{_seen(training)}; {those} are stopped, not paused, because {obstacle}")
+    reason = f"{_seen(training)}; {those} are paused, and may be promoted later"
     return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(training)}), reason)
 
 
-def _brackets(max_step: int, min_step: int) -> Hyperband:
-    return Hyperband(max_step=max_step, min_step=min_step, reduction_factor=REDUCTION_FACTOR, weighted=True)
-
-
-def _times(training: Training) -> str:
-    if training.start_seconds is None or training.whole_seconds is None:
-        return ""
-    return f", and a start takes {training.start_seconds:.3g} s, and a whole training {training.whole_seconds:.3g} s"
+def _seen(training: Training) -> str:
+    if not training.report_count:
+        return f"max_step is {training.max_step}"
+    seen = f"trial {training.number} made {counted(training.report_count, 'report')} up to step {training.last_step}"
+    if training.is_length_given:
+        seen = f"max_step is {training.max_step}, and {seen}"
+    if training.trial_count and training.last_step < training.rungs[0]:
+        seen = f"{seen}, its last one, so that it was not compared: is max_step right?"
+    if _why_no_promotion(training) is not None or training.start_seconds is None or training.whole_seconds is None:
+        return seen
+    times = f"a start takes {training.start_seconds:.3g} s, and a whole training {training.whole_seconds:.3g} s"
+    return f"{seen} and saved checkpoints, and {times}"
 
 
 def _extra_count(training: Training) -> int:
@@ -209,7 +226,7 @@ def _extra_count(training: Training) -> int:
     With a given length it is until the first one, which would come late: a third of three thirds of the trials get to
     the end. From then on it was measured to cost more than it brings where many trials run at the same time.
     """
-    needed = MIN_RANKED if training.max_step is None else 1
+    needed = 1 if training.is_length_given else MIN_RANKED
     return 0 if training.trial_count >= needed else 1
 
 
@@ -227,10 +244,10 @@ def _why_never(problem: Problem) -> str | None:
 
 def _why_no_rule(training: Training) -> str | None:
     """Why no trial is stopped, as far as trainings have shown."""
-    count, last = training.report_count, training.last_step
-    if min(training.whole_report_count, training.length) < MIN_REPORTS:
-        seen = f"trial {training.number} made {counted(count, 'report')} up to step {last}"
-        return f"{seen}; trials are compared from {MIN_REPORTS} reports and {MIN_REPORTS} steps on"
+    count, last = training.whole_report_count, training.length
+    if last < MIN_REPORTS or (count is not None and count < MIN_REPORTS):
+        of_whole = "" if count in (None, training.report_count) else f", which makes {count} in a whole training"
+        return f"{_seen(training)}{of_whole}; trials are compared from {MIN_REPORTS} reports and {MIN_REPORTS} steps on"
     if not training.ranks_tell:
         *others, last_rung = training.rungs
         where = f"steps {listed(others)} and {last_rung}" if others else f"step {last_rung}"
@@ -248,13 +265,15 @@ def _why_not_yet(problem: Problem, training: Training | None) -> str:
 
 
 def _why_no_promotion(training: Training) -> str | None:
+    if not training.report_count:
+        return None
     gap = training.checkpoint_gap
     if gap is None:
         return "it saved no checkpoint to continue from"
     if not training.saves_often:
         return f"it trained {counted(gap, 'step')} without saving a checkpoint"
     if training.start_seconds is None or training.whole_seconds is None:
-        return "its start-up time is not known" if training.max_step is None else None
+        return None if training.is_length_given else "its start-up time is not known"
     if not training.starts_cheaply:
         whole = f"a whole training ({training.whole_seconds:.3g} s)"
         return f"a restart takes {training.start_seconds:.3g} s, more than half of {whole}"

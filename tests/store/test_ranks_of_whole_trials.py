@@ -11,7 +11,7 @@ from service.operations.attempts.scheduling.claim import ask
 from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
-from service.store.early_stopping.whole_trials import with_ranks
+from service.store.early_stopping.training_facts import with_ranks
 from tests.conftest import a_spec
 from tests.store.calls import take_reports
 from trainer.wire import Finish, Outcome, Report

@@ -13,7 +13,7 @@ class Auto(Rule):
     Until it has chosen, no trial is stopped.
     """
 
-    not_replayed: ClassVar[str | None] = "stands for a rule that is not chosen yet"
+    not_replayed: ClassVar[str | None] = "stands for a rule that the service chooses; replay the chosen one"
     rule: Literal["auto"] = "auto"
     """the name of the rule"""
     max_step: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None

@@ -1,13 +1,12 @@
 """The early-stopping rule of an experiment that leaves it to the service (`search: auto`).
 
 The rule takes the place of `auto` in the stored spec, as if a user had changed it. `ExperimentRow.rule_choice` has the
-reason, what was known of trials and the `max_step` that the user has given, and says that the service may choose again.
-A user's own change ends that.
+reason and what was known of trainings, and says that the service may choose again. A user's own change ends that.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import asdict, replace
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -17,24 +16,14 @@ from search.early_stopping.rules.standalone_rules import NoneSpec
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.spec_changes import store_spec
-from service.specification.initial_rule import with_rule
+from service.specification.initial_rule import given_training, with_rule
 from service.specification.models import ExperimentSpec
-from service.store.early_stopping.whole_trials import longest_trial, shows_training, training_of, with_ranks
+from service.store.early_stopping.training_facts import longest_trial, shows_training, training_of, with_ranks
 from service.store.events import append_event
 from service.store.tables import TrialRow
+from service.store.trials.ended_trials import ran_to_its_end
 
-
-@dataclass(frozen=True)
-class _Known:
-    """What the choice follows from: what a trial has shown, and the last step of a training that the user has given."""
-
-    training: Training | None
-    max_step: int | None
-
-    @classmethod
-    def of(cls, choice: Mapping[str, Any]) -> Self:
-        max_step, training = choice.get("max_step"), choice["training"]
-        return cls(None if training is None else Training(**training, max_step=max_step), max_step)
+WITH_LENGTH = "training_with_length"
 
 
 def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec | None:
@@ -45,8 +34,8 @@ def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: Tr
     experiment = locked.experiment
     if experiment.rule_choice is None or experiment.end_reason is not None:
         return None
-    known = _Known.of(experiment.rule_choice)
-    if not shows_training(trial, is_length_given=known.max_step is not None):
+    known = _training_in(experiment.rule_choice)
+    if not shows_training(trial, is_length_given=known is not None and known.is_length_given):
         return None
     learned = _learned(locked.session, spec, trial, known)
     if learned is None:
@@ -65,17 +54,13 @@ def choose_after_change(locked: LockedExperiment, before: ExperimentSpec, after:
     """
     session, experiment = locked.session, locked.experiment
     if isinstance(after.early_stopping, Auto) and before.early_stopping != after.early_stopping:
-        known = _Known(None, after.early_stopping.max_step)
-        trial = longest_trial(session, experiment.id, is_length_given=known.max_step is not None)
-        learned = None if trial is None else _learned(session, after, trial, known)
-        return _choose(locked, after, learned or known)
+        return _choose(locked, after, _known_at_return(locked, after))
     if before.early_stopping != after.early_stopping:
         experiment.rule_choice = None
     if experiment.rule_choice is not None:
-        known = _Known.of(experiment.rule_choice)
-        if known.training is not None:
-            known = replace(known, training=_counted(session, experiment.id, after, known.training))
-        after = _choose(locked, after, known)
+        known = _training_in(experiment.rule_choice)
+        training = None if known is None else _counted(session, experiment.id, after, known)
+        after = _choose(locked, after, training)
     elif _sampler_of(before) != _sampler_of(after):
         announce(locked, after)
     return after
@@ -87,52 +72,66 @@ def announce(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     if choice is None and sampler["why"] is None:
         return
     rule = {"options": spec.early_stopping.model_dump(mode="json"), "why": choice and choice["why"]}
-    data = {"sampler": sampler, "early_stopping": rule, "training": choice and choice["training"]}
-    if choice is not None and "max_step" in choice:
-        data["max_step"] = choice["max_step"]
+    training = None if choice is None else choice.get(WITH_LENGTH) or choice["training"]
+    data = {"sampler": sampler, "early_stopping": rule, "training": training}
     append_event(locked.session, locked.experiment, "experiment.search_chosen", data, at=locked.now)
     locked.experiment.announced_sampler = sampler["name"]
 
 
-def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: _Known) -> _Known | None:
+def _known_at_return(locked: LockedExperiment, spec: ExperimentSpec) -> Training | None:
+    """What is known when a user hands the choice back: also what was known before, if the length is the same."""
+    choice, session, known = locked.experiment.rule_choice, locked.session, given_training(spec)
+    before = None if choice is None else _training_in(choice)
+    if known is not None and before is not None and before.max_step == known.max_step:
+        return before
+    trial = longest_trial(session, locked.experiment.id, is_length_given=known is not None)
+    return known if trial is None else _learned(session, spec, trial, known) or known
+
+
+def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Training | None) -> Training | None:
     """What is known after the trial has left its workers; None if nothing has changed."""
-    before = known.training
-    is_complete = before is not None and before.trial_count >= _trials_needed(spec, before) and before.starts_cheaply
-    if before is not None and is_complete and not before.is_short_beside(trial.last_step or 0):
+    if known is not None and _is_enough(spec, trial, known):
         return None
-    seen = training_of(session, trial, known=before, max_step=known.max_step)
+    seen = training_of(session, trial, known=known)
     if seen is None:
         return None
-    training = _counted(session, trial.experiment_id, spec, seen if before is None else before.after(seen))
-    if before is not None and _stops_trials(spec):  # whole trials of before are not known by less than they were
-        training = replace(training, trial_count=max(training.trial_count, before.trial_count))
-    return None if training == before else replace(known, training=training)
+    training = _counted(session, trial.experiment_id, spec, seen if known is None else known.after(seen))
+    if known is not None and not known.is_length_given and _stops_trials(spec):
+        # whole trials of before are not known by less than they were
+        training = replace(training, trial_count=max(training.trial_count, known.trial_count))
+    return None if training == known else training
+
+
+def _is_enough(spec: ExperimentSpec, trial: TrialRow, known: Training) -> bool:
+    """Whether the trial can show nothing that matters. With a given length, the first one that ends does."""
+    needed = int(ran_to_its_end(trial)) if known.is_length_given else _trials_needed(spec, known)
+    return known.trial_count >= needed and known.starts_cheaply and not known.is_short_beside(trial.last_step or 0)
 
 
 def _counted(session: Session, experiment_id: str, spec: ExperimentSpec, training: Training) -> Training:
     """The training with what the first whole trials have shown, if more of them are needed than it knows."""
-    is_enough = training.max_step is not None or training.trial_count >= _trials_needed(spec, training)
+    is_enough = training.trial_count >= _trials_needed(spec, training)
     return training if is_enough else with_ranks(session, experiment_id, training)
 
 
-def _choose(locked: LockedExperiment, spec: ExperimentSpec, known: _Known) -> ExperimentSpec:
+def _choose(locked: LockedExperiment, spec: ExperimentSpec, training: Training | None) -> ExperimentSpec:
     """Store the choice for what is known now, with its events."""
     experiment = locked.experiment
-    chosen = choose_rule(spec.problem, known.training, max_step=known.max_step, is_settled=_stops_trials(spec))
-    stored = stored_choice(chosen, known.training, known.max_step)
+    chosen = choose_rule(spec.problem, training, is_settled=_stops_trials(spec))
+    stored = stored_choice(chosen, training)
     if stored == experiment.rule_choice and chosen.rule == spec.early_stopping:
         return spec
-    announced = spec.early_stopping, experiment.rule_choice and experiment.rule_choice["why"]
+    known = spec.early_stopping, experiment.rule_choice and experiment.rule_choice["why"]
     after = with_rule(spec, chosen.rule)
     experiment.rule_choice = stored
     store_spec(locked, spec, after)
-    if (chosen.rule, chosen.reason) != announced or _sampler_of(after) != _sampler_of(spec):
+    if (chosen.rule, chosen.reason) != known or _sampler_of(after) != _sampler_of(spec):
         announce(locked, after)
     return after
 
 
 def _trials_needed(spec: ExperimentSpec, training: Training) -> int:
-    return trials_needed(spec.problem, is_settled=_stops_trials(spec) or training.max_step is not None)
+    return trials_needed(spec.problem, is_settled=_stops_trials(spec), is_length_given=training.is_length_given)
 
 
 def _stops_trials(spec: ExperimentSpec) -> bool:
@@ -143,13 +142,20 @@ def _sampler_of(spec: ExperimentSpec) -> dict[str, str | None]:
     return {"name": spec.chosen_sampler.name, "why": spec.chosen_sampler.reason}
 
 
-def stored_choice(chosen: ChosenRule, training: Training | None, max_step: int | None) -> dict[str, Any]:
+def stored_choice(chosen: ChosenRule, training: Training | None) -> dict[str, Any]:
     """The `rule_choice` of an experiment.
 
-    Earlier versions know no `max_step`. They ignore it beside the training, and could not read one in it.
+    Earlier versions take each `training` for that of a whole trial. Where the length is given it may be another one, so
+    it has a place that they do not read.
     """
-    facts = None
-    if training is not None:
-        facts = asdict(training)
+    facts = None if training is None else asdict(training)
+    if training is not None and training.is_length_given:
+        return {"why": chosen.reason, "training": None, WITH_LENGTH: facts}
+    if facts is not None:
         del facts["max_step"]
-    return {"why": chosen.reason, "training": facts} | ({} if max_step is None else {"max_step": max_step})
+    return {"why": chosen.reason, "training": facts}
+
+
+def _training_in(choice: Mapping[str, Any]) -> Training | None:
+    facts = choice.get(WITH_LENGTH) or choice["training"]
+    return None if facts is None else Training(**facts)

@@ -17,7 +17,7 @@ from service.operations.packages.package_store import unknown_package
 from service.operations.transitions import create_trial
 from service.runtime.caches.experiment_caches import cache_spec
 from service.runtime.context import Context
-from service.specification.initial_rule import given_max_step, initial_rule
+from service.specification.initial_rule import given_training, initial_rule
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment, find_experiment_by_key
@@ -36,7 +36,7 @@ def store_experiment(context: Context, spec: ExperimentSpec, idempotency_key: st
     """
     submitted = spec
     spec, chosen_rule = initial_rule(spec)
-    rule_choice = stored_choice(chosen_rule, None, given_max_step(submitted)) if chosen_rule else None
+    rule_choice = stored_choice(chosen_rule, given_training(submitted)) if chosen_rule else None
     warm_start = gather_warm_start(context, spec)
     try:
         experiment = _insert(context, spec, rule_choice, idempotency_key, request_digest(submitted), warm_start)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.api.early_stopping.chosen_rules import LIMITS, STEPS, STOPPING, chosen, created, ran, rule, takes
-from tests.api.early_stopping.promotion import experiment, given, patched, statuses, trials
+from tests.api.early_stopping.promotion import experiment, given, patched, trials
 from tests.conftest import Api, Held
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
@@ -58,10 +58,10 @@ def test_a_rule_is_chosen_at_the_submission(service: Api) -> None:
     name = shown["name"]
     assert rule(service, name) == PROMOTING
     assert shown["spec"]["early_stopping"]["rule"] == "hyperband"
-    why = "max_step is 9; trials that fall behind from step 1 on are paused, and may be promoted later, until"
-    assert why in shown["early_stopping"]["why"]
+    why = "max_step is 9; trials that fall behind from step 1 on are paused, and may be promoted later"
+    assert shown["early_stopping"]["why"] == why
     [event] = chosen(service, name)
-    assert (event["training"], event["max_step"]) == (None, STEPS)
+    assert (event["training"]["max_step"], event["training"]["report_count"]) == (STEPS, 0)
     assert "stopped early" in event["sampler"]["why"]
     previewed = service.post(
         "/v1/spaces/preview",
@@ -83,7 +83,7 @@ def test_trials_are_stopped_where_one_has_saved_no_checkpoint(service: Api) -> N
     assert "it saved no checkpoint to continue from" in experiment(service, name)["early_stopping"]["why"]
     trained(service, name, 3, saves_every=3)
     assert rule(service, name) == PROMOTING_AFTER_END | {"min_step": 3}
-    assert [one["training"] and one["training"]["last_step"] for one in chosen(service, name)] == [None, 1, 3]
+    assert [one["training"]["last_step"] for one in chosen(service, name)] == [0, 1, 3]
 
 
 def test_trials_are_stopped_where_starts_are_dear(service: Api) -> None:
@@ -112,21 +112,97 @@ def test_only_a_much_longer_trial_replaces_the_given_length(service: Api, actual
     assert rule(service, name) == PROMOTING_AFTER_END | {"max_step": wanted}
 
 
-def test_few_reports_are_counted_for_a_whole_training(service: Api) -> None:
-    name = with_length(service, 20, step_metric="step")["name"]
-    given(service, name).report(step=10, accuracy=0.9)
+@pytest.mark.parametrize(
+    ("steps", "wanted", "why"),
+    [
+        ([10], {"rule": "hyperband", "max_step": 27, "min_step": 10, "weighted": True}, "it saved no checkpoint"),
+        ([1, 15], {"rule": "none"}, "made 2 reports up to step 15; trials are compared from 3 reports"),
+        ([1, 5], {"rule": "hyperband", "max_step": 27, "min_step": 2, "weighted": True}, "it saved no checkpoint"),
+    ],
+)
+def test_the_reports_of_a_part_are_counted_for_a_whole_training(
+    service: Api, steps: list[int], wanted: dict[str, Any], why: str
+) -> None:
+    """A single one does not tell how often trials report."""
+    name = with_length(service, 27, step_metric="step")["name"]
     held = given(service, name)
-    assert held.report(step=10, accuracy=0.5)["decision"] == "stop"
+    for step in steps:
+        held.report(step=step, accuracy=0.9)
+    service.post(f"/v1/trials/{held.trial}/stop")
     held.finish("stopped")
-    assert rule(service, name) == {"rule": "none"}
-    assert "made 1 report up to step 10" in experiment(service, name)["early_stopping"]["why"]
-    assert statuses(service, name) == ["running", "queued"]
+    assert rule(service, name) == wanted
+    assert why in experiment(service, name)["early_stopping"]["why"]
+
+
+def resumed_length(service: Api, **changes: Any) -> dict[str, Any]:
+    """Epochs are given, and steps continue those of an earlier training."""
+    return with_length(service, step_metric="step", seed=HIGHEST, **changes)
+
+
+@pytest.mark.parametrize("first", [10, 1], ids=["first report beyond it", "few reports"])
+def test_a_length_that_no_trial_reports_within_is_not_used(service: Api, first: int) -> None:
+    name = resumed_length(service)["name"]
+    held = given(service, name)
+    for step in (first, 20, 26):
+        held.report(step=step, accuracy=0.5)
+    held.finish()
+    assert trials(service, name)[0]["status"] == "completed"
+    assert rule(service, name)["max_step"] == (26 if first == 10 else STEPS)
+    patched(service, name, early_stopping={"rule": "auto", "max_step": STEPS + 1})
+    assert rule(service, name)["max_step"] >= STEPS
+
+
+def test_a_short_trial_that_ends_does_not_replace_what_a_longer_one_has_shown(service: Api) -> None:
+    name = with_length(service, 27)["name"]
+    led(service, name)
+    trained(service, name, 9, value=0.95)
+    before = experiment(service, name)["early_stopping"]
+    short = given(service, name)
+    short.report(accuracy=0.95)
+    short.finish()
+    assert experiment(service, name)["early_stopping"] == before
+
+
+def test_a_known_start_is_kept_when_a_later_attempt_does_not_show_it(service: Api) -> None:
+    name = with_length(service, 9)["name"]
+    held = led(service, name)
+    for step in range(2, 4):
+        held.report(accuracy=0.9, checkpoint=f"/{held.trial}/{step}")
+    takes(held, 500)
+    service.post(f"/v1/trials/{held.trial}/stop")
+    held.finish("stopped")
+    assert rule(service, name) == STOPPING
+    again = given(service, name)
+    for step in range(1, 9):
+        again.report(accuracy=0.95, checkpoint=f"/{again.trial}/{step}")
+    again.fail("lost")
+    resumed = given(service, name)
+    resumed.report(accuracy=0.95, checkpoint=f"/{resumed.trial}/9")
+    resumed.finish()
+    assert rule(service, name) == STOPPING
+    assert "a restart takes 500 s" in experiment(service, name)["early_stopping"]["why"]
+
+
+def test_a_length_far_beyond_that_of_trials_is_doubted(service: Api) -> None:
+    name = with_length(service, 1000, seed=HIGHEST)["name"]
+    ran(given(service, name), saves_every=1)
+    why = experiment(service, name)["early_stopping"]["why"]
+    assert "up to step 9, its last one, so that it was not compared: is max_step right?" in why
+
+
+def test_the_same_length_again_forgets_nothing(service: Api) -> None:
+    name = with_length(service)["name"]
+    led(service, name)
+    trained(service, name, 1, saves_every=None)
+    before = experiment(service, name)["early_stopping"]
+    patched(service, name, early_stopping={"rule": "auto", "max_step": STEPS})
+    assert experiment(service, name)["early_stopping"] == before
 
 
 def test_two_steps_are_too_few(service: Api) -> None:
     shown = with_length(service, 2)
     assert rule(service, shown["name"]) == {"rule": "none"}
-    assert shown["early_stopping"]["why"] == "max_step is 2; trials are compared from 3 steps on"
+    assert shown["early_stopping"]["why"] == "max_step is 2; trials are compared from 3 reports and 3 steps on"
 
 
 def test_the_length_is_kept_while_a_small_budget_forbids_to_stop_trials(service: Api) -> None:
@@ -134,7 +210,7 @@ def test_the_length_is_kept_while_a_small_budget_forbids_to_stop_trials(service:
     assert rule(service, name) == {"rule": "none"}
     patched(service, name, limits={"max_trials": 30})
     assert rule(service, name) == PROMOTING
-    assert chosen(service, name)[-1]["max_step"] == STEPS
+    assert chosen(service, name)[-1]["training"]["max_step"] == STEPS
 
 
 @pytest.mark.databases("sqlite", "postgresql")
@@ -144,10 +220,10 @@ def test_the_length_can_be_given_and_withdrawn_later(service: Api) -> None:
     held.report(accuracy=0.5, checkpoint="/1")
     patched(service, name, early_stopping={"rule": "auto", "max_step": STEPS})
     assert rule(service, name) == PROMOTING
-    assert [one.get("max_step") for one in chosen(service, name)] == [None, STEPS]
+    assert [one["training"] and one["training"]["max_step"] for one in chosen(service, name)] == [None, STEPS]
     patched(service, name, early_stopping={"rule": "auto"})
     assert rule(service, name) == {"rule": "auto"}
-    assert "max_step" not in chosen(service, name)[-1]
+    assert chosen(service, name)[-1]["training"] is None
     held.finish()
     patched(service, name, early_stopping={"rule": "auto", "max_step": 3 * STEPS})
     assert "trial 0 made 1 report up to step 1" in experiment(service, name)["early_stopping"]["why"]

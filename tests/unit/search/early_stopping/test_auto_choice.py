@@ -109,13 +109,15 @@ def test_concordance_does_not_depend_on_the_scale(scale: float) -> None:
         Training,
         number=st.integers(0, 9),
         report_count=st.integers(1, 10**6),
-        last_step=st.integers(0, MAX_COUNT),
+        last_step=st.integers(0, 100) | st.integers(0, MAX_COUNT),
+        first_step=st.integers(0, 100) | st.integers(0, MAX_COUNT),
         checkpoint_gap=st.none() | st.integers(0, MAX_COUNT),
         start_seconds=st.none() | st.floats(0, 1e6),
         seconds=st.none() | st.floats(0, 1e6),
         concordances=st.dictionaries(st.sampled_from(["1", "3", "9"]), st.floats(0, 1)),
-        max_step=st.none() | st.integers(1, MAX_COUNT),
-    )
+        trial_count=st.integers(0, 4),
+        max_step=st.none() | st.integers(1, 100) | st.integers(1, MAX_COUNT),
+    ).filter(lambda training: training.first_step <= training.last_step)
 )
 def test_any_training_leads_to_a_valid_rule_with_a_reason(training: Training) -> None:
     chosen = choose_rule(PROBLEM, training)
@@ -126,6 +128,6 @@ def test_any_training_leads_to_a_valid_rule_with_a_reason(training: Training) ->
 
 @given(st.integers(1, MAX_COUNT))
 def test_any_given_length_leads_to_a_valid_rule_with_a_reason(max_step: int) -> None:
-    chosen = choose_rule(PROBLEM, None, max_step=max_step)
+    chosen = choose_rule(PROBLEM, Training.given(max_step))
     assert type(chosen.rule).model_validate(chosen.rule.model_dump()) == chosen.rule
     assert chosen.reason.startswith(f"max_step is {max_step}; ")

@@ -13,30 +13,28 @@ from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
 from service.store.trials.ended_trials import have_run_to_their_ends, ran_to_its_end
 from service.store.trials.trials import is_of_search
 
+LEFT = (TrialStatus.COMPLETED, TrialStatus.STOPPED, TrialStatus.PRUNED, TrialStatus.PAUSED)
 MAX_RANKED = 8
 """The first whole trials are compared, which no rule has judged on their way."""
 
 
-_LEFT = (TrialStatus.COMPLETED, TrialStatus.STOPPED, TrialStatus.PRUNED, TrialStatus.PAUSED)
-"""How trials that have trained without failing leave their workers."""
-
-
 def longest_trial(session: Session, experiment_id: str, *, is_length_given: bool) -> TrialRow | None:
     """The trial with the most steps of which `shows_training` is true; None if there is none."""
-    shows = TrialRow.status.in_(_LEFT) if is_length_given else have_run_to_their_ends()
-    reported = TrialRow.last_step.is_not(None)
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), shows, reported)
-    return session.scalars(query.order_by(TrialRow.last_step.desc(), TrialRow.number).limit(1)).first()
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, TrialRow.last_step.is_not(None))
+    trials = session.scalars(query.order_by(TrialRow.last_step.desc(), TrialRow.number))
+    return next((trial for trial in trials if shows_training(trial, is_length_given=is_length_given)), None)
 
 
 def shows_training(trial: TrialRow, *, is_length_given: bool) -> bool:
-    """Whether it is a trial of the search that shows how trials run.
+    """Whether it is a trial of the search that shows what a training is like: one that has run to its end.
 
-    Its last step is that of a whole training; but if the length of that is given, any trial that has trained is enough.
+    If the length of a training is given, each one is that has trained and has left its workers without a failure.
     """
     if trial.confirms is not None:
         return False
-    return trial.status in _LEFT and trial.last_step is not None if is_length_given else ran_to_its_end(trial)
+    if not is_length_given:
+        return ran_to_its_end(trial)
+    return trial.status in LEFT and trial.last_step is not None
 
 
 def _whole_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
@@ -44,31 +42,29 @@ def _whole_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
-def training_of(
-    session: Session, trial: TrialRow, *, known: Training | None = None, max_step: int | None = None
-) -> Training | None:
+def training_of(session: Session, trial: TrialRow, *, known: Training | None = None) -> Training | None:
     """Measured by the database's clock; None for a trial that has not reported the objective.
 
     Reports without the objective do not count: trials are not compared at them. Checkpoints are read from all events,
-    so only if the trial shows more of them than is `known`.
+    so only of a trial that is much longer than the `known` one, or the first to run to its end.
     """
     query = select(func.count(), func.min(ReportRow.step), func.max(ReportRow.step)).where(*_with_value(trial))
     count, first_step, last_step = session.execute(query).one()
     if not count:
         return None
-    if known is not None and (known.is_short_beside(last_step) or not known.trial_count):
-        known = None
+    is_whole = ran_to_its_end(trial)
+    is_known = known is not None and not known.is_short_beside(last_step) and known.trial_count >= is_whole
     start, step = _seconds(session, trial)
     return Training(
         number=trial.number,
         report_count=count,
         last_step=last_step,
         first_step=first_step,
-        checkpoint_gap=known.checkpoint_gap if known else _checkpoint_gap(session, trial, last_step),
+        checkpoint_gap=known.checkpoint_gap if known and is_known else _checkpoint_gap(session, trial, last_step),
         start_seconds=start,
         seconds=None if step is None else step * count,
-        trial_count=int(ran_to_its_end(trial)),
-        max_step=max_step,
+        trial_count=int(is_whole),
+        max_step=None if known is None else known.max_step,
     )
 
 
