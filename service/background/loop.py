@@ -120,7 +120,8 @@ class Loop:
 
     def _backoff(self) -> float:
         every = self._work.every
-        return min(max(RETRY_SECONDS, every), min(RETRY_SECONDS / 2, every) * 2.0 ** min(self._failures, 10))
+        doublings = min(self._failures, 60)  # a float has no more
+        return min(max(RETRY_SECONDS, every), min(RETRY_SECONDS / 2, every) * 2.0**doublings)
 
     def _show(self, error: BaseException) -> None:
         new = _kinds(error) - self._kinds

@@ -135,6 +135,8 @@ def _progress_bar(experiment: Json, finished: int) -> RenderableType:
     total, done = limits["max_trials"], float(finished)
     if total is None:
         total, done = limits.get("max_seconds"), elapsed  # without either, rich draws a bar that moves
+    if total is None and experiment["status"] not in ("running", "paused"):
+        total = done = 1.0
     left = _time_left(limits, finished, elapsed) if experiment["status"] in ("running", "paused") else ""
     name, bar = plain(experiment["name"], style="bold"), ProgressBar(total=total, completed=done, width=40)
     row = Table.grid(padding=(0, 1))

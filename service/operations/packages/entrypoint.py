@@ -1,6 +1,7 @@
 """Checks an entrypoint by the syntax tree of its module."""
 
 import ast
+import threading
 from collections.abc import Mapping, Sequence
 
 from search.mistakes import Mistake, Path
@@ -12,6 +13,10 @@ MAX_LISTED = 20
 
 NOT_REPLACED = {"ray", "torch"}
 """Names of modules that a worker cannot replace. It refuses more of them by itself, such as those of Python's own."""
+
+_PARSING = threading.Lock()
+"""CPython 3.11 counts the depth of trees for all threads together. Where the garbage collector lets another thread run
+amid a parse, which then parses, too, it raises SystemError (https://github.com/python/cpython/issues/106905)."""
 
 TRAINING_FUNCTION = ("trainer", "entrypoint")
 
@@ -72,7 +77,8 @@ def _tree(source: bytes) -> ast.Module | None:
     if len(source) > MAX_SOURCE_BYTES:
         return None
     try:
-        return ast.parse(source)
+        with _PARSING:
+            return ast.parse(source)
     except (RecursionError, MemoryError):
         return None  # nested too deeply for this thread's stack; a worker may still be able to import it
 
