@@ -189,10 +189,10 @@ def choose_rule(problem: Problem, training: Training | None, *, is_settled: bool
         problem, is_settled=is_settled, is_length_given=training.is_length_given
     ):
         return ChosenRule(Auto(), _why_not_yet(problem, training))
-    return _halving(training)
+    return _halving(problem, training)
 
 
-def _halving(training: Training) -> ChosenRule:
+def _halving(problem: Problem, training: Training) -> ChosenRule:
     rule = Hyperband(
         max_step=training.length,
         min_step=training.rungs[0],
@@ -203,7 +203,7 @@ def _halving(training: Training) -> ChosenRule:
     if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{_seen(training)}; {those} are stopped, not paused, because {obstacle}")
     reason = f"{_seen(training)}; {those} are paused, and may be promoted later"
-    return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(training)}), reason)
+    return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(problem, training)}), reason)
 
 
 def _seen(training: Training) -> str:
@@ -220,14 +220,15 @@ def _seen(training: Training) -> str:
     return f"{seen} and saved checkpoints, and {times}"
 
 
-def _extra_count(training: Training) -> int:
+def _extra_count(problem: Problem, training: Training) -> int:
     """One more trial passes each rung where few whole trials are known, because `gp` learns most from those.
 
-    With a given length it is until the first one, which would come late: a third of three thirds of the trials get to
-    the end. From then on it was measured to cost more than it brings where many trials run at the same time.
+    With a given length it is until the first one, which would come late. Where many trials run at the same time, it
+    comes soon enough, and an additional one was measured to cost more than it brings.
     """
-    needed = 1 if training.is_length_given else MIN_RANKED
-    return 0 if training.trial_count >= needed else 1
+    if training.is_length_given:
+        return 0 if training.trial_count or problem.parallelism > MIN_RANKED else 1
+    return 0 if training.trial_count >= MIN_RANKED else 1
 
 
 def _why_never(problem: Problem) -> str | None:

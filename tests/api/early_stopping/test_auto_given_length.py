@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from service.store.tables import ExperimentRow
 from tests.api.early_stopping.chosen_rules import LIMITS, STEPS, STOPPING, chosen, created, ran, rule, takes
 from tests.api.early_stopping.promotion import experiment, given, patched, trials
 from tests.conftest import Api, Held
@@ -43,6 +45,11 @@ def trained(
             break
     takes(held, start)
     return str(held.finish("stopped")["status"])
+
+
+def test_no_additional_trial_passes_where_many_run_at_the_same_time(service: Api) -> None:
+    shown = with_length(service, limits={"max_trials": 30, "parallelism": 5})
+    assert rule(service, shown["name"]) == PROMOTING_AFTER_END
 
 
 def test_the_word_auto_needs_no_name_of_a_rule(service: Api) -> None:
@@ -98,6 +105,17 @@ def test_trials_are_stopped_where_starts_are_dear(service: Api) -> None:
     assert why in experiment(service, name)["early_stopping"]["why"]
     trained(service, name, 6, start=1)
     assert rule(service, name) == PROMOTING_AFTER_END | {"max_step": 27}
+
+
+def test_an_earlier_version_reads_no_part_of_a_training_as_a_whole_one(service: Api) -> None:
+    """It knows `training` alone, which stays null."""
+    name = with_length(service)["name"]
+    led(service, name)
+    trained(service, name, 1)
+    with service.app.state.context.database.read() as session:
+        [choice] = session.scalars(select(ExperimentRow.rule_choice).where(ExperimentRow.name == name))
+    assert choice["training"] is None
+    assert chosen(service, name)[-1]["training"]["number"] == 1
 
 
 @pytest.mark.parametrize(
