@@ -19,7 +19,7 @@ from service.cli.code_archive import (
     packed,
 )
 from service.errors import ServiceError
-from service.specification.changed_document import changed_document
+from service.specification.merge_patch import changed_document
 
 TOO_LARGE = 413
 UNIQUE_TRIES = 20

@@ -26,8 +26,8 @@ from service.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
+from service.specification.changeable_fields import CHANGEABLE
 from service.specification.enqueued_params import EnqueuedTrial
-from service.specification.merge_patch import CHANGEABLE
 from service.specification.models import AUTO, ExperimentSpec
 from service.specification.preview import DEFAULT_SAMPLES, MAX_SAMPLES
 from trainer.wire import Claim, DeletionResults, Finish, Heartbeat, Instance, LogChunk, Reports, WorkerRange

@@ -15,7 +15,7 @@ from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.standalone_rules import NoneSpec
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.locked_experiment import LockedExperiment
-from service.operations.spec_changes import store_spec
+from service.operations.stored_spec_change import store_spec
 from service.specification.initial_rule import given_training, with_rule
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.training_facts import longest_trial, shows_training, training_of, with_ranks

@@ -21,10 +21,10 @@ from service.operations.experiments.revival import (
 )
 from service.operations.locked_experiment import LockedExperiment, lock_named
 from service.operations.plugin_rule_errors import refused_failures
-from service.operations.spec_changes import store_spec
+from service.operations.stored_spec_change import store_spec
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.specification.merge_patch import Difference, changed_spec
+from service.specification.changeable_fields import Difference, changed_spec
 from service.specification.models import ExperimentSpec
 from service.store.experiments import has_ended_search
 from service.store.lookup import experiment_named

@@ -6,7 +6,7 @@ from typing import Any
 from service.domain.statuses import TrialStatus
 from service.operations.experiments.end_check import find_end
 from service.operations.locked_experiment import LockedExperiment
-from service.specification.merge_patch import changed_spec
+from service.specification.changeable_fields import changed_spec
 from service.specification.models import ExperimentSpec
 from service.store.trials.trials import counts_by_status
 

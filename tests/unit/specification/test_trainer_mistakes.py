@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from service.errors import Invalid
+from service.specification.changeable_fields import changed_spec
 from service.specification.hints.names_in_ray_train import REASONS
-from service.specification.merge_patch import changed_spec
 from service.specification.parser import parse_spec
 from service.specification.stored_spec import parse_stored_spec
 from tests.conftest import a_spec

@@ -2,7 +2,7 @@
 
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import cache_spec
-from service.specification.merge_patch import Difference, differences
+from service.specification.changeable_fields import Difference, differences
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 

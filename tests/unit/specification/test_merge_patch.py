@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.cli.options.set_option import fields_of
-from service.specification.changed_document import changed_document
+from service.specification.merge_patch import changed_document
 
 
 @given(
