@@ -7,7 +7,7 @@ from service.operations.attempts.attempt_cost import note_last_phases
 from service.operations.attempts.attempt_end import end_attempt
 from service.operations.attempts.leases import LeasedAttempt, check_holder, lease_lost, lock_attempt
 from service.operations.attempts.scheduling.assignment import Claimant, earlier_answer, id_after
-from service.operations.attempts.scheduling.line import is_first_in_line
+from service.operations.attempts.scheduling.experiment_line import is_first_in_line
 from service.operations.attempts.scheduling.next_trial import (
     AssignResult,
     NothingToRun,

@@ -120,7 +120,7 @@ def test_experiments_are_served_by_priority_and_then_by_fewest_running_trials(se
 def test_an_experiment_is_found_behind_others_that_cannot_start_a_trial(
     service: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.operations.attempts.scheduling.line.PAGE", 2)
+    monkeypatch.setattr("service.operations.attempts.scheduling.experiment_line.PAGE", 2)
     limits = {"max_trials": 5, "parallelism": 1}
     for _ in range(4):
         service.create(trainer=TORCH, priority=1, limits=limits)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.operations.attempts.scheduling.line import contenders
+from service.operations.attempts.scheduling.experiment_line import contenders
 from tests.conftest import Api, Held
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,7 @@ def cluster(service: Api) -> Cluster:
 @pytest.fixture
 def without_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """An experiment is due as soon as it waits."""
-    monkeypatch.setattr("service.operations.attempts.scheduling.line.TURN", timedelta(0))
+    monkeypatch.setattr("service.operations.attempts.scheduling.experiment_line.TURN", timedelta(0))
 
 
 def create(cluster: Cluster, workers: int, **changes: Any) -> str:
@@ -221,7 +221,7 @@ def test_a_gang_of_the_same_priority_waits_for_its_turn(cluster: Cluster, monkey
     assert cluster.end(small) == small
     cluster.running.pop().finish()
     assert cluster.claim() == small
-    monkeypatch.setattr("service.operations.attempts.scheduling.line.TURN", timedelta(0))
+    monkeypatch.setattr("service.operations.attempts.scheduling.experiment_line.TURN", timedelta(0))
     for _ in range(8):
         assert cluster.end(small) is None
         assert cluster.claim() in {None, gang}

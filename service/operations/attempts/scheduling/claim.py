@@ -13,7 +13,7 @@ from service.domain.group_fit import could_fit, fits_now
 from service.domain.statuses import LIVE_EXPERIMENT
 from service.errors import WrongState
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, earlier_answer, id_from_caller
-from service.operations.attempts.scheduling.line import Contender, Line, contenders, read_line
+from service.operations.attempts.scheduling.experiment_line import Contender, Line, contenders, read_line
 from service.operations.attempts.scheduling.next_trial import ProposalFailed, assign, propose_ahead
 from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_of
 from service.runtime.caches.proposal_cache import ProposalPending

@@ -17,7 +17,7 @@ from search.samplers import LibraryMissing
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import TrialStatus
 from service.operations.attempts.scheduling.assignment import AttemptEnded, Claimant, build_assignment, earlier_answer
-from service.operations.attempts.scheduling.line import read_line
+from service.operations.attempts.scheduling.experiment_line import read_line
 from service.operations.attempts.scheduling.startable_trials import (
     COUNTED,
     Startable,

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.fits_beside import Resources, fits_beside, needs_of
 from service.domain.group_fit import fits_now
-from service.operations.attempts.scheduling.line import Contender, Line, held_by
+from service.operations.attempts.scheduling.experiment_line import Contender, Line, held_by
 from service.runtime.caches.experiment_caches import trainers_of
 from service.store.agents import nodes_of
 from service.store.attempts import RunningGroups, ended_groups, running_groups

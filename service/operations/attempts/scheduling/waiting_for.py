@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.missing_resources import kept_for_another, missing_resources, with_kept
 from service.domain.statuses import ExperimentStatus, TrialStatus
-from service.operations.attempts.scheduling.line import Contender, contenders, read_line
+from service.operations.attempts.scheduling.experiment_line import Contender, contenders, read_line
 from service.operations.attempts.scheduling.reservations import ClusterReservation, Reservations, clusters_of
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
