@@ -18,7 +18,7 @@ from service.store.sql.database import Database
 
 if TYPE_CHECKING:
     from service.runtime.caches.importance_cache import ImportanceCache
-    from service.runtime.caches.proposal_cache import ProposalCache
+    from service.runtime.caches.study_cache import StudyCache
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Context:
         return None if self.database.is_sqlite else self.settings.service_name
 
     @cached_property
-    def proposals(self) -> "ProposalCache":
+    def proposals(self) -> "StudyCache":
         """Imported at first use, because Optuna takes long, and reports need none."""
-        from service.runtime.caches.proposal_cache import ProposalCache  # noqa: PLC0415
+        from service.runtime.caches.study_cache import StudyCache  # noqa: PLC0415
 
-        return ProposalCache(self.database)
+        return StudyCache(self.database)
 
     @cached_property
     def importance(self) -> "ImportanceCache":

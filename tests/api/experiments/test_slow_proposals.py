@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from search.study import StudyView
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
-from service.runtime.caches import proposal_cache
-from service.runtime.caches.proposal_cache import ProposalCache
+from service.runtime.caches import study_cache
+from service.runtime.caches.study_cache import StudyCache
 from service.runtime.computation.threads import ASSIGNING
 from tests.conftest import Api, Held
 from tests.timeouts import PATIENCE_SECONDS, wait_until
@@ -44,10 +44,10 @@ class Turns:
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
-    found, turn, propose = Turns(), ProposalCache.turn, StudyView.propose
+    found, turn, propose = Turns(), StudyCache.turn, StudyView.propose
 
     @contextmanager
-    def noted(cache: ProposalCache, experiment_id: str) -> Iterator[bool]:
+    def noted(cache: StudyCache, experiment_id: str) -> Iterator[bool]:
         found.note()
         with turn(cache, experiment_id) as has_waited:
             yield has_waited
@@ -57,9 +57,9 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
         found.released.wait(PATIENCE_SECONDS)
         return propose(view, *arguments)
 
-    monkeypatch.setattr(ProposalCache, "turn", noted)
+    monkeypatch.setattr(StudyCache, "turn", noted)
     monkeypatch.setattr(StudyView, "propose", blocked)
-    monkeypatch.setattr(ProposalCache, "prepare", lambda *_: None)
+    monkeypatch.setattr(StudyCache, "prepare", lambda *_: None)
     return found
 
 
@@ -130,7 +130,7 @@ def test_a_claim_does_not_lock_an_experiment_whose_proposal_another_one_makes(
         locked.append(experiment_id)
         return try_to_lock(session, experiment_id)
 
-    monkeypatch.setattr(proposal_cache, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(study_cache, "PATIENCE_SECONDS", 0.0)
     slow = slow_experiment(service, trainer=TORCH)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(claimed, service, "first")
