@@ -24,7 +24,7 @@ from service.store.json_of_other_versions import stored
 from service.store.reports import reports_of
 from service.store.tables import AttemptRow
 from service.store.trials.ended_trials import ran_to_its_end
-from service.store.trials.param_generations import ResumePoint, resume_point
+from service.store.trials.resume_point import ResumePoint, resume_point
 from trainer.wire import Failure, FailureKind, Kind, Outcome, PhaseSeconds
 
 HOLDERS_CLOCK = 0.1

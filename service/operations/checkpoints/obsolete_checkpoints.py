@@ -26,7 +26,8 @@ from service.store.checkpoints.donated_checkpoints import donations, known_check
 from service.store.checkpoints.missing_checkpoints import uncounted_checkpoints
 from service.store.experiments import ended_after
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials.param_generations import exploiters_beside, resume_points
+from service.store.trials.param_generations import exploiters_beside
+from service.store.trials.resume_point import resume_points
 from trainer.wire import Kind, PartlyNeededFolder
 
 REPEATED_RUNS = 10

@@ -27,7 +27,7 @@ from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
 from service.store.trials.best_trials import possible_winners
 from service.store.trials.eligible_for_best import is_eligible_for_best
-from service.store.trials.param_generations import ResumePoint, resume_points
+from service.store.trials.resume_point import ResumePoint, resume_points
 from service.store.trials.trial_values import constraint_names, objective_names
 from trainer.wire import Kind
 

@@ -16,7 +16,7 @@ from service.store.events import append_event
 from service.store.experiments import lock_experiment
 from service.store.sql.database import database_now
 from service.store.tables import CheckpointRow, ExperimentRow
-from service.store.trials.param_generations import resume_points
+from service.store.trials.resume_point import resume_points
 from service.store.trials.trials import ids_changed_after
 
 REMOVED_AT_ONCE = 500

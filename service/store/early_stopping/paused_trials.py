@@ -14,7 +14,7 @@ from service.domain.statuses import TrialStatus
 from service.store.early_stopping.milestones import milestones_of
 from service.store.tables import TrialRow
 from service.store.trials.ended_trials import have_run_to_their_ends
-from service.store.trials.param_generations import resume_points
+from service.store.trials.resume_point import resume_points
 from service.store.trials.trials import any_that, any_with
 
 

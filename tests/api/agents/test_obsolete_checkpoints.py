@@ -7,7 +7,8 @@ import pytest
 
 from service.operations.checkpoints.obsolete_checkpoints import REPEATED_RUNS
 from service.store.tables import TrialRow
-from service.store.trials.param_generations import exploiters_beside, resume_points
+from service.store.trials.param_generations import exploiters_beside
+from service.store.trials.resume_point import resume_points
 from tests.api.early_stopping.population import a_population
 from tests.conftest import Api, Held
 from tests.store.recorded_statements import recorded

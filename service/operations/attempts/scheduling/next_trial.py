@@ -35,7 +35,7 @@ from service.runtime.lease_tokens import IssuedLease
 from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, wait_little_for_locks
 from service.store.sql.process_caches import cache_epoch
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
-from service.store.trials.param_generations import resume_point
+from service.store.trials.resume_point import resume_point
 from service.store.trials.trials import any_changed_after, counts_by_status, next_queued
 from trainer.process_log.context import log_context
 from trainer.traces import tracing
