@@ -20,7 +20,7 @@ from service.domain.roles import Role
 from service.errors import AgentNameTaken, NotFound, WrongState
 from service.operations.agents import lost_attempts, registration
 from service.operations.attempts.scheduling.claim import AgentLeft, ask
-from service.operations.checkpoints.experiment_deletion import take_deletion_results
+from service.operations.checkpoints.checkpoint_deletions import take_deletion_results
 from service.store.agents import is_connected, nodes_of, page_of_agents
 from service.store.attempts import living_attempts
 from service.store.sql.database import database_now

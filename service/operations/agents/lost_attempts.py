@@ -8,7 +8,7 @@ from sqlalchemy.exc import NoResultFound
 from service.errors import NotFound
 from service.operations.attempts.attempt_end import end_as_lost
 from service.operations.attempts.leases import lock_attempt
-from service.operations.checkpoints.experiment_deletion import deletions_of_agent
+from service.operations.checkpoints.checkpoint_deletions import deletions_of_agent
 from service.operations.checkpoints.obsolete_checkpoints import obsolete_files
 from service.operations.early_stopping.recorded_milestones import catching_up
 from service.runtime.caches.experiment_caches import readable

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from service.domain.end_reasons import EndReason
 from service.domain.statuses import LIVE_EXPERIMENT, ExperimentStatus, StopCause, TrialStatus
 from service.errors import WrongState
-from service.operations.checkpoints.experiment_deletion import schedule_deletion
+from service.operations.checkpoints.checkpoint_deletions import schedule_deletion
 from service.operations.experiments.experiment_end import (
     advance_experiment,
     begin_ending,
