@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from service.mirror.backoff import MIN_SECONDS, Backoff
-from service.mirror.charts.data_loader import chart_data, load_chart_rows
-from service.mirror.charts.process import Rendered, RendererFailed, render_charts
+from service.mirror.charts.chart_data_loader import chart_data, load_chart_rows
+from service.mirror.charts.renderer_process import Rendered, RendererFailed, render_charts
 from service.mirror.mlflow_errors import MlflowPaused, MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
 from service.mirror.tracking.connection import TrackingConnection
 from service.mirror.tracking.requested_pause import RequestedPause

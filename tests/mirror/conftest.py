@@ -202,7 +202,7 @@ def patient_mlflow() -> Iterator[None]:
     """A server or a renderer that is slow because the machine is busy has not failed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
-        patch.setattr("service.mirror.charts.process.TIMEOUT_SECONDS", 400)
+        patch.setattr("service.mirror.charts.renderer_process.TIMEOUT_SECONDS", 400)
         patch.setattr("service.mirror.tracking.repeated_calls.FIRST_PAUSE_SECONDS", 0.0)
         patch.setattr("service.mirror.tracking.repeated_calls.SLOW_SECONDS", 400.0)
         yield

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from service.mirror.charts.data import ChartData
-from service.mirror.charts.data_loader import chart_data, load_chart_rows
+from service.mirror.charts.chart_data import ChartData
+from service.mirror.charts.chart_data_loader import chart_data, load_chart_rows
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow

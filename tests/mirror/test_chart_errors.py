@@ -9,7 +9,7 @@ import pytest
 
 from service.background.charting import Charting
 from service.background.mirroring import Mirroring
-from service.mirror.charts.process import Rendered
+from service.mirror.charts.renderer_process import Rendered
 from service.store import charts
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow

@@ -14,9 +14,9 @@ import pytest
 from mlflow import MlflowClient
 
 from service.background.charting import Charting
-from service.mirror.charts import process
-from service.mirror.charts.data import ChartData, ChartTrial, thinned
-from service.mirror.charts.process import Rendered, RendererFailed, render_charts
+from service.mirror.charts import renderer_process
+from service.mirror.charts.chart_data import ChartData, ChartTrial, thinned
+from service.mirror.charts.renderer_process import Rendered, RendererFailed, render_charts
 from service.settings import Settings
 from service.store.advisory_locks import AdvisoryLock
 from service.store.sql.database import Database
@@ -145,7 +145,7 @@ def test_a_service_that_stops_does_not_wait_for_charts(tmp_path: Path) -> None:
 def renderer_that(does: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python code in place of the renderer; `directory` is where it is to write charts."""
     code = f"import pathlib, sys; directory = pathlib.Path(sys.argv[1]); {does}; sys.stdin.read()"
-    monkeypatch.setattr(process, "module_command", lambda *given: [sys.executable, "-c", code, given[-1]])
+    monkeypatch.setattr(renderer_process, "module_command", lambda *given: [sys.executable, "-c", code, given[-1]])
 
 
 def test_a_service_that_stops_does_not_wait_for_a_renderer_that_reads_nothing(
@@ -163,7 +163,7 @@ def test_the_charts_that_are_finished_when_time_is_up_are_kept(
     begun = tmp_path / "slices.unfinished"
     renderer_that("[directory.joinpath(f'slices{end}').touch() for end in ('.png', '.unfinished')]", monkeypatch)
     clock = SimpleNamespace(monotonic=lambda: 1e6 * begun.exists())
-    monkeypatch.setattr(process, "time", clock)
+    monkeypatch.setattr(renderer_process, "time", clock)
     assert render_charts(chart_data(), tmp_path, threading.Event()) is Rendered.SOME
     assert [path.name for path in tmp_path.iterdir()] == ["slices.png"]
     assert "and had finished only slices.png" in caplog.text
@@ -171,7 +171,7 @@ def test_the_charts_that_are_finished_when_time_is_up_are_kept(
 
 def test_a_renderer_that_finishes_no_chart_in_time_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     renderer_that("pass", monkeypatch)
-    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=iter((0.0, 1e6)).__next__))
+    monkeypatch.setattr(renderer_process, "time", SimpleNamespace(monotonic=iter((0.0, 1e6)).__next__))
     with pytest.raises(RendererFailed, match="took more than"):
         render_charts(chart_data(), tmp_path, threading.Event())
 
@@ -180,9 +180,9 @@ def test_a_renderer_that_finishes_no_chart_in_time_has_failed(tmp_path: Path, mo
 def test_of_many_parameters_the_most_important_ones_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - takes a second to import
 
-    from service.mirror.charts import renderer  # noqa: PLC0415
+    from service.mirror.charts import optuna_charts, renderer  # noqa: PLC0415
 
-    monkeypatch.setattr(renderer, "MAX_PARAMS", 2)
+    monkeypatch.setattr(optuna_charts, "MAX_PARAMS", 2)
     labels: dict[str, list[str]] = {}
     monkeypatch.setattr(
         mpl.figure.Figure,

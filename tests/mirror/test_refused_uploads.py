@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from service.background.charting import Charting
-from service.mirror.charts.process import Rendered
+from service.mirror.charts.renderer_process import Rendered
 from service.mirror.mlflow_errors import MlflowRefusedFiles
 from service.mirror.runs.new_runs import EXPERIMENT_TAG
 from service.mirror.tracking import tracking_client

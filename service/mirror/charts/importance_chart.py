@@ -8,7 +8,7 @@ from search.analysis.importance import Measured, importance_of, sampled
 from search.analysis.importance_evaluators import Evaluator
 from search.problem import Direction
 from search.space.space import Space
-from service.mirror.charts.data import ChartData
+from service.mirror.charts.chart_data import ChartData
 
 EVALUATOR: Evaluator = "ped_anova"
 

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib import pyplot as plt
 
 from search.numbers_in_messages import counted
-from service.mirror.charts.data import ChartData, ChartTrial
+from service.mirror.charts.chart_data import ChartData, ChartTrial
 
 CUT_SHORT_STYLE: dict[str, Any] = {"marker": "x", "color": "gray"}
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import IO
 
-from service.mirror.charts.data import ChartData
+from service.mirror.charts.chart_data import ChartData
 from service.module_command import module_command
 
 TIMEOUT_SECONDS = 180
