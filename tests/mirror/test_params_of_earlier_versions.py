@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.mirror import mlflow_limits
+from service.mirror import mlflow_names
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow
 from tests.mirror.mirrored_runs import forget
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def plain_names(_experiment: Any, params: Any = ()) -> dict[str, str]:
-    return {name: mlflow_limits.name(name) for name in params}
+    return {name: mlflow_names.name(name) for name in params}
 
 
 @pytest.mark.parametrize("params", [{"x_": 1, "x%": 2}, {"x%": 2, "x_": 1}, {"x[a]": 1, "x(a)": 2}, {"lr%": 1, "s": 2}])

@@ -7,9 +7,9 @@ opens its default page.
 
 import json
 
-from service.mirror.runs.metric_names import names_of_metrics
+from service.mirror.runs.experiment_metric_names import names_of_metrics
+from service.mirror.runs.experiment_param_names import names_of_params
 from service.mirror.runs.objectives import best_report_metric, objectives_of
-from service.mirror.runs.param_names import names_of_params
 from service.store.tables import ExperimentRow, MirrorRow
 
 VIEW_TAG = "mlflow.sharedViewState.paceline"

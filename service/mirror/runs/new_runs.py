@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.mirror import mlflow_limits
+from service.mirror import mlflow_limits, mlflow_names
 from service.mirror.runs import descriptions
+from service.mirror.runs.experiment_metric_names import names_of_metrics
+from service.mirror.runs.experiment_param_names import names_of_params
 from service.mirror.runs.leaderboard import VIEW_TAG, leaderboard
-from service.mirror.runs.metric_names import names_of_metrics
-from service.mirror.runs.param_names import names_of_params
 from service.store.tables import ExperimentRow, GenerationRow, TrialRow
 
 EXPERIMENT_TAG = "paceline.experiment_id"
@@ -122,7 +122,7 @@ def trial_run(
 def _values_by_plain_name(params: Mapping[str, Any]) -> dict[str, set[str]]:
     values: dict[str, set[str]] = {}
     for name, value in params.items():
-        values.setdefault(mlflow_limits.name(name), set()).add(mlflow_limits.text(value, mlflow_limits.PARAM_LENGTH))
+        values.setdefault(mlflow_names.name(name), set()).add(mlflow_limits.text(value, mlflow_limits.PARAM_LENGTH))
     return values
 
 

@@ -9,7 +9,7 @@ from service.domain import cost_summary
 from service.domain.statuses import ELIGIBLE_FOR_BEST
 from service.mirror import mlflow_limits
 from service.mirror.runs import descriptions
-from service.mirror.runs.metric_names import names_of_metrics
+from service.mirror.runs.experiment_metric_names import names_of_metrics
 from service.mirror.runs.new_runs import RUN_NAME_TAG, experiment_run, parent_run_name
 from service.mirror.runs.objectives import BestValue, best_report_metric, objectives_of
 from service.mirror.runs.pareto_front import ParetoFront

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from service.mirror import mlflow_limits
+from service.mirror import mlflow_limits, mlflow_names
 
 RunStatus = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
@@ -49,7 +49,7 @@ class RunUpdate:
 
     def add_metrics(self, values: Mapping[str, Any], at: datetime, step: int) -> None:
         """Add the numbers among `values`."""
-        names = mlflow_limits.names(values, self.metric_names)
+        names = mlflow_names.names(values, self.metric_names)
         for metric, value in values.items():
             number = mlflow_limits.number(value)
             if number is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from service.mirror import mlflow_limits
+from service.mirror import mlflow_names
 from service.store.tables import ExperimentRow
 
 
@@ -11,4 +11,4 @@ def names_of_params(experiment: ExperimentRow, params: Collection[str] = ()) -> 
 
     `params` are those of a trial: it may have others, from before its experiment was changed.
     """
-    return mlflow_limits.names({*(experiment.spec.get("config") or {}), "seed", *experiment.spec["space"], *params})
+    return mlflow_names.names({*(experiment.spec.get("config") or {}), "seed", *experiment.spec["space"], *params})

@@ -1,6 +1,6 @@
 """The names of an experiment's metrics in MLflow, which has fewer characters for them."""
 
-from service.mirror import mlflow_limits
+from service.mirror import mlflow_names
 from service.mirror.runs.objectives import best_report_metric
 from service.store.tables import ExperimentRow
 
@@ -12,7 +12,7 @@ def names_of_metrics(experiment: ExperimentRow) -> dict[str, str]:
     """
     objectives = [one["metric"] for one in experiment.spec["objectives"]]
     constraints = [one["metric"] for one in experiment.spec.get("constraints") or []]
-    names = mlflow_limits.names(list(dict.fromkeys([*objectives, *constraints])))
+    names = mlflow_names.names(list(dict.fromkeys([*objectives, *constraints])))
     best_report = best_report_metric(experiment)
     computed = [*([best_report] if best_report else []), *(f"best_{metric}" for metric in objectives)]
-    return names | mlflow_limits.names(computed, names)
+    return names | mlflow_names.names(computed, names)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from mlflow.entities import Run, RunData, RunInfo, RunTag
 
-from service.mirror import mlflow_limits
+from service.mirror import mlflow_limits, mlflow_names
 from service.mirror.runs.found_runs import run_key
 from service.mirror.runs.leaderboard import leaderboard, mlflow_url
 from service.mirror.runs.new_runs import (
@@ -71,12 +71,12 @@ def test_an_experiment_that_is_not_in_mlflow_yet_has_no_address_there() -> None:
 def test_every_name_becomes_one_that_mlflow_accepts(name: str) -> None:
     from mlflow.utils.validation import _validate_metric_name  # noqa: PLC0415 - MLflow takes seconds to import
 
-    _validate_metric_name(mlflow_limits.name(name))
+    _validate_metric_name(mlflow_names.name(name))
 
 
 @pytest.mark.parametrize("name", ["val/accuracy", "loss", "top-5 accuracy", "a.b:c", "größe"])
 def test_names_that_mlflow_accepts_are_unchanged(name: str) -> None:
-    assert mlflow_limits.name(name) == name
+    assert mlflow_names.name(name) == name
 
 
 @pytest.mark.slow
@@ -104,8 +104,8 @@ def test_names_that_mlflow_would_confuse_stay_apart(names: tuple[str, str]) -> N
 
     assert [point.metric for point in update.metrics] == in_mlflow
     assert len(set(in_mlflow)) == 2
-    assert all(mlflow_limits.name(name) == name for name in in_mlflow)
-    assert all(name in in_mlflow for name in names if mlflow_limits.name(name) == name)
+    assert all(mlflow_names.name(name) == name for name in in_mlflow)
+    assert all(name in in_mlflow for name in names if mlflow_names.name(name) == name)
 
 
 def test_a_changed_name_that_is_alone_has_no_hash() -> None:
