@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from service.cli.client.commands_for_calls import with_commands
-from service.cli.client.kinds import Kind
+from service.cli.client.answer_shapes import Shape
+from service.cli.client.commands_in_messages import with_commands
 from service.errors import PROBLEM_TYPES, TooMuchWork
 from service.settings import without_password
 from trainer.process_log.foreign_answers import API_CALL, IS_IT_A_PROXY, certificate_problem, foreign_answer
@@ -22,7 +22,7 @@ read_at: ContextVar[str | None] = ContextVar("read_at", default=None)
 """The address of what has answered a command, once it has."""
 
 UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
-"""What reading an answer raises whose inner parts have another shape: its kind says only what the outermost has."""
+"""What reading an answer raises whose inner parts have another shape: its `Shape` says only what the outermost has."""
 
 SHOW_TRACEBACK = "PACELINE_TRACEBACK"
 """The environment variable that, as `1`, shows such an error with its traceback."""
@@ -110,10 +110,10 @@ class Refused(Exception):
         return list(map(with_commands, mistakes)) or [str(self)]
 
 
-def body_of(response: httpx.Response, *kinds: Kind) -> Json:
-    """Raises Refused for what is no JSON object of one of the kinds, as the page of a login."""
+def body_of(response: httpx.Response, *shapes: Shape) -> Json:
+    """Raises Refused for what is no JSON object of one of the shapes, as the page of a login."""
     body = _object_in(response)
-    if not any(kind.has(body) for kind in kinds):
+    if not any(shape.has(body) for shape in shapes):
         raise foreign(response)
     read_at.set(API_CALL.sub("", without_password(str(response.url.copy_with(query=None)))))
     return body

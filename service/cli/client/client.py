@@ -11,8 +11,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from service.cli.arguments import BadArgument
-from service.cli.client.answers import Json, Refused, Unreachable, body_of, foreign, raise_for_status, undecodable
-from service.cli.client.kinds import (
+from service.cli.client.answer_shapes import (
     AGENT,
     CHECKPOINT,
     CHECKPOINT_PLAN,
@@ -27,9 +26,10 @@ from service.cli.client.kinds import (
     REPORT,
     TRIAL,
     TRIAL_WITH_ATTEMPTS,
-    Kind,
+    Shape,
     page_of,
 )
+from service.cli.client.answers import Json, Refused, Unreachable, body_of, foreign, raise_for_status, undecodable
 from service.cli.code_archive import Code
 from service.settings import without_password
 
@@ -281,16 +281,16 @@ class Client:
             raise_for_status(response)
             yield response
 
-    def _items(self, path: str, kind: Kind, params: Json) -> Iterator[Json]:
-        for page in self._pages(path, page_of(kind), params):
+    def _items(self, path: str, shape: Shape, params: Json) -> Iterator[Json]:
+        for page in self._pages(path, page_of(shape), params):
             yield from page["items"]
 
-    def _pages(self, path: str, kind: Kind, params: Json) -> Iterator[Json]:
+    def _pages(self, path: str, shape: Shape, params: Json) -> Iterator[Json]:
         cursor = None
         while True:
             given = params | ({"cursor": cursor} if cursor else {})
             response = self._call("GET", path, params=given)
-            page = body_of(response, kind)
+            page = body_of(response, shape)
             if cursor is not None and page["next_cursor"] == cursor:  # from a cache that ignores the query
                 raise foreign(response)
             yield page
@@ -298,12 +298,12 @@ class Client:
             if not cursor:
                 return
 
-    def _json(self, method: str, path: str, *kinds: Kind, **arguments: Any) -> Json:
-        """`kinds`: an answer of Paceline's is of one of them."""
-        return body_of(self._call(method, path, **arguments), *kinds)
+    def _json(self, method: str, path: str, *shapes: Shape, **arguments: Any) -> Json:
+        """`shapes`: an answer of Paceline's is of one of them."""
+        return body_of(self._call(method, path, **arguments), *shapes)
 
     def _create(
-        self, path: str, look: str, *kinds: Kind, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any
+        self, path: str, look: str, *shapes: Shape, headers: Mapping[str, str] = NO_HEADERS, **arguments: Any
     ) -> Json:
         """A call with a key, by which the service recognizes a repetition, so that it creates nothing twice.
 
@@ -314,7 +314,7 @@ class Client:
         failures: list[Unreachable | Refused] = []
         while True:
             try:
-                return self._json("POST", path, *kinds, headers=keyed, **arguments)
+                return self._json("POST", path, *shapes, headers=keyed, **arguments)
             except (Unreachable, Refused) as error:
                 failures.append(error)
                 if not _deserve_repetition(failures):

@@ -12,7 +12,7 @@ import httpx
 from search.numbers_in_messages import counted
 from service.cli.client.answers import Refused, Unreachable
 from service.cli.client.client import Client
-from service.cli.client.commands_for_calls import with_commands
+from service.cli.client.commands_in_messages import with_commands
 from service.cli.doctor.check import Check, failed, ok, warning
 from service.cli.doctor.mlflow_check import why_no_answer
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from search.numbers_in_messages import counted
-from service.cli.client.commands_for_calls import with_commands
+from service.cli.client.commands_in_messages import with_commands
 from service.cli.terminal.progress import FINISHED, TrialProgress
 from service.cli.terminal.text_layout import plain
 from service.cli.terminal.value_texts import parameters

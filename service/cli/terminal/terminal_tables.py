@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 
 from search.numbers_in_messages import counted
-from service.cli.client.commands_for_calls import with_commands
+from service.cli.client.commands_in_messages import with_commands
 from service.cli.terminal.progress_view import COLOURS, clock, finished_share, shortened_traceback
 from service.cli.terminal.text_layout import facts, table
 from service.cli.terminal.value_texts import float_text, parameters, value_text

@@ -10,7 +10,7 @@ import pytest
 import service
 import trainer
 from service.cli.client.answers import Refused
-from service.cli.client.commands_for_calls import with_commands
+from service.cli.client.commands_in_messages import with_commands
 
 CALL = re.compile(r"\b(GET|POST|PUT|PATCH|DELETE) /v1/")
 NO_MESSAGES = ("service/api/openapi", "service/cli", "trainer/client")
