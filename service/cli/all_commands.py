@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import arguments, code_archive
+from service.cli import argument_values, code_archive
 from service.cli.client.answers import SHOW_TRACEBACK, UNREADABLE, Refused, Unreachable, read_at, unreadable
 from service.cli.client.download import CannotFetch
 from service.cli.commands import (
@@ -62,7 +62,7 @@ def main() -> None:
         fail([str(error)], EXIT_FAILED, error.hints)
     except (CannotFetch, DatabaseAway) as error:
         fail([str(error)], EXIT_FAILED)
-    except (arguments.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
+    except (argument_values.BadArgument, code_archive.CannotPack, BadSettings, ServiceError) as error:
         fail([str(error)], EXIT_USAGE)
     except UNREADABLE as error:
         address = read_at.get()

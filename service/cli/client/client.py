@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from service.cli.arguments import BadArgument
+from service.cli.argument_values import BadArgument
 from service.cli.client.answer_shapes import (
     AGENT,
     CHECKPOINT,

@@ -15,7 +15,7 @@ from typing import TextIO
 import httpx
 
 from search.numbers_in_messages import counted
-from service.cli.arguments import BadArgument
+from service.cli.argument_values import BadArgument
 from service.cli.client.answers import Refused, Unreachable
 from service.cli.client.client import Client
 from service.settings import without_password

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from search.numbers_in_messages import counted
 from service.cli import submission
-from service.cli.arguments import BadArgument
+from service.cli.argument_values import BadArgument
 from service.cli.client.client import Client
 from service.cli.options import set_option
 from service.cli.options.shared_options import LOCAL_URL, AsJson, Experiment, Url, connect

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from service.cli.arguments import BadArgument, duration
+from service.cli.argument_values import BadArgument, duration
 from service.cli.terminal import console
 from service.cli.terminal.text_layout import table
 from service.domain.roles import Role

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.markup import escape
 
 from search.numbers_in_messages import counted
-from service.cli import arguments
+from service.cli import argument_values
 from service.cli.client.answers import Refused
 from service.cli.client.client import Client, path_of
 from service.cli.client.download import fetch_archive
@@ -63,7 +63,7 @@ def _check_rank(trial: dict[str, Any], rank: int) -> None:
     sizes = [attempt["world_size"] for attempt in trial["attempts"]]
     if sizes and None not in sizes and rank > max(sizes):
         had = counted(max(sizes), "worker")
-        raise arguments.BadArgument(f"--rank: the trial has had {had}, whose ranks count from 0")
+        raise argument_values.BadArgument(f"--rank: the trial has had {had}, whose ranks count from 0")
 
 
 @app.command(rich_help_panel=PANEL)
@@ -173,7 +173,7 @@ def _fetch_event_files(url: str, source: str, to: Path, *, as_json: bool) -> Non
 def _best_of(client: Client, experiment: str) -> dict[str, Any]:
     best = client.best(experiment)
     if "items" in best:
-        raise arguments.BadArgument(
+        raise argument_values.BadArgument(
             f"{experiment} has several objectives, and {counted(best['count'], 'trial')} on its Pareto front: "
             "fetch one of them by its id; `paceline best` lists them"
         )
@@ -183,7 +183,7 @@ def _best_of(client: Client, experiment: str) -> dict[str, Any]:
 def _step_to_fetch(trial: dict[str, Any]) -> int:
     """The step of the checkpoint that the service shows with the trial."""
     if trial["checkpoint"] is None:
-        raise arguments.BadArgument(f"trial {trial['number']} ({trial['id']}) has no checkpoint")
+        raise argument_values.BadArgument(f"trial {trial['number']} ({trial['id']}) has no checkpoint")
     return int(trial["checkpoint"]["step"])
 
 
@@ -201,7 +201,7 @@ def enqueue(
 ) -> None:
     """Add your own configurations to an experiment. They run before any that the sampler proposes."""
     with connect(url) as client:
-        trials = client.enqueue(experiment, arguments.read_document(document))
+        trials = client.enqueue(experiment, argument_values.read_document(document))
     console.print_result(trials, terminal_tables.trials(trials, datetime.now(UTC)), as_json=as_json)
 
 
@@ -216,7 +216,7 @@ def retry(
 ) -> None:
     """Queue a failed or stopped trial again, or all that have failed. They resume from their newest checkpoints."""
     if failed and is_trial(target):
-        raise arguments.BadArgument(f"--failed takes an experiment; {target} is a trial")
+        raise argument_values.BadArgument(f"--failed takes an experiment; {target} is a trial")
     with connect(url) as client:
         if not failed:
             queued = client.retry_trial(trial_id(client, check_trial(target)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from service.cli.arguments import BadArgument
+from service.cli.argument_values import BadArgument
 from service.cli.client.client import Client
 from service.cli.doctor.check import Check, failed
 from service.cli.doctor.cluster_checks import check_cluster

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from service.cli.arguments import BadArgument
+from service.cli.argument_values import BadArgument
 
 
 def merge_patch(settings: Sequence[str], example: str = "limits.max_trials=64") -> dict[str, Any]:

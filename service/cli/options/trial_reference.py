@@ -2,7 +2,7 @@
 
 import re
 
-from service.cli.arguments import BadArgument
+from service.cli.argument_values import BadArgument
 from service.cli.client.client import Client
 
 _ID = re.compile("t-[0-9a-f]{12}")

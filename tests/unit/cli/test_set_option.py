@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.cli.arguments import BadArgument
+from service.cli.argument_values import BadArgument
 from service.cli.options.set_option import fields_of, merge_patch, path_text
 
 

@@ -1,4 +1,4 @@
-"""Arguments of the command line that several commands have."""
+"""Reads values of arguments that several commands have: durations and documents."""
 
 import re
 from datetime import timedelta
