@@ -18,10 +18,10 @@ from service.cli.options.shared_options import access_token
 from service.cli.submission import Changes, submit, unused_name
 from service.cli.terminal.watch import watch_experiment
 from service.module_command import module_command
-from service.stack.options import HOST
 from service.stack.ports import is_free
 from service.stack.state_file import read_state
 from service.stack.up import runs_under_nohup, tolerant
+from service.stack.up_options import HOST
 
 SPEC = Path("examples/digits/experiment.yaml")
 STOP_SECONDS = 60

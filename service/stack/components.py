@@ -10,12 +10,12 @@ from service.module_command import module_command
 from service.stack.child_process import ChildProcess
 from service.stack.http_checks import AGENT_NAME, AgentCheck, answers
 from service.stack.mlflow_command import MLFLOW_ENVIRONMENT, mlflow_server_command, mlflow_server_environment
-from service.stack.options import HOST, Options
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.ports import accepts, free_port
 from service.stack.process_tags import VARIABLE as TAG_VARIABLE
 from service.stack.process_tags import tag_environment
 from service.stack.supervisor import Component
+from service.stack.up_options import HOST, Options
 
 NODE_ENVIRONMENT = {
     # Workers are forked from a process that has imported what they need; those that Ray would start ahead stay idle.

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from service.stack.options import Options
+from service.stack.up_options import Options
 
 
 def state_file(data_dir: Path) -> Path:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from service import private_files
 from service.stack.components import stages_of
-from service.stack.options import CannotStart, Options
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
 from service.stack.process_tags import Unkillable, kill_tagged, new_tag
 from service.stack.state_file import read_state, state_file, write_state
 from service.stack.supervisor import Supervisor
+from service.stack.up_options import CannotStart, Options
 
 START_SECONDS = 300.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -24,9 +24,9 @@ def up(
 ) -> None:
     """Run Ray, MLflow, the service and an agent on this machine until Ctrl-C."""
     from service.stack import up as stack  # noqa: PLC0415
-    from service.stack.options import CannotStart, Options  # noqa: PLC0415
     from service.stack.process_tags import Unkillable  # noqa: PLC0415
     from service.stack.supervisor import ComponentFailed  # noqa: PLC0415
+    from service.stack.up_options import CannotStart, Options  # noqa: PLC0415
 
     set_up_log("up")
     try:

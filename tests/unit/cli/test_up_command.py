@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.stack import up
-from service.stack.options import Options
+from service.stack.up_options import Options
 from tests.unit.cli.conftest import Run
 
 started: list[Options] = []

@@ -13,11 +13,11 @@ import pytest
 
 from service.stack import components
 from service.stack.http_checks import AGENT_NAME
-from service.stack.options import Options
 from service.stack.orphan_cleanup import PREFIX, CleanupRecord
 from service.stack.ports import free_port
 from service.stack.process_tags import new_tag
 from service.stack.supervisor import Component
+from service.stack.up_options import Options
 from tests.timeouts import wait_until
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from service.stack import ports
-from service.stack.options import HOST, CannotStart, Options
 from service.stack.ports import free_port, is_free
+from service.stack.up_options import HOST, CannotStart, Options
 from tests.timeouts import PATIENCE_SECONDS
 
 

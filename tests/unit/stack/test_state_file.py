@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from service.stack.options import Options
 from service.stack.state_file import read_state, state_file, write_state
+from service.stack.up_options import Options
 
 
 @pytest.mark.parametrize(

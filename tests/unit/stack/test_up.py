@@ -10,10 +10,10 @@ import pytest
 
 from service.stack import up
 from service.stack.child_process import ChildProcess
-from service.stack.options import Options
 from service.stack.orphan_cleanup import CleanupRecord
 from service.stack.process_tags import new_tag, tag_environment
 from service.stack.supervisor import Component
+from service.stack.up_options import Options
 
 
 def test_a_terminal_that_cannot_show_all_characters_stops_nothing(
