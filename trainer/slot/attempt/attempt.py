@@ -33,10 +33,10 @@ from trainer.slot.attempt.attempt_state import (
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.attempt.failed_group import FailedGroup
+from trainer.slot.attempt.failures_outside_ranks import classify, undelivered
 from trainer.slot.attempt.loop_signal import LoopSignal
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains
-from trainer.slot.attempt.ray_failures import classify, undelivered
 from trainer.slot.attempt.report_barrier import ReportBarrier
 from trainer.slot.attempt.stuck_ranks import StuckSearch
 from trainer.slot.attempt.system_samples import SystemSamples, gpu_metrics

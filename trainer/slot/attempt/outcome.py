@@ -15,8 +15,8 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
     Stuck,
 )
+from trainer.slot.attempt.failures_outside_ranks import describe_ranks, killed_by_kernel, to_json
 from trainer.slot.attempt.ranks import Ranks
-from trainer.slot.attempt.ray_failures import describe_ranks, killed_by_kernel, to_json
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 
 COMPLETED = "completed"

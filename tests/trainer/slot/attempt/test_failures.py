@@ -24,8 +24,8 @@ from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import Check
 from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
+from trainer.slot.attempt.failures_outside_ranks import LIBRARY_ADVICE, classify, to_json
 from trainer.slot.attempt.ranks import Ranks
-from trainer.slot.attempt.ray_failures import LIBRARY_ADVICE, classify, to_json
 from trainer.worker.failures import (
     CANNOT_START,
     LOST,
