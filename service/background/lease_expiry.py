@@ -1,10 +1,10 @@
 """The loop that ends silent attempts and frees the names of silent agents."""
 
-from service.background.attempt_upkeep import AttemptUpkeep
+from service.background.attempt_loop_base import AttemptLoopBase
 from service.operations.attempts.lease_expiry import expire_agent_names, expire_leases
 
 
-class LeaseExpiry(AttemptUpkeep):
+class LeaseExpiry(AttemptLoopBase):
     name = "lease expiry"
 
     def run_once(self) -> int:

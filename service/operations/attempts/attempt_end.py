@@ -8,7 +8,7 @@ from service.domain.retry_policy import counted_failures, is_miss, may_retry
 from service.domain.statuses import STATUS_AFTER_STOP, StopCause, TrialStatus
 from service.operations.attempts.attempt_cost import add_to_sums
 from service.operations.attempts.leases import LeasedAttempt
-from service.operations.attempts.trial_time import out_of_time
+from service.operations.attempts.passed_time_limit import out_of_time
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.rule_choice import choose_after_trial

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from service.domain.statuses import StopCause, TrialStatus
 from service.operations.attempts.attempt_end import revoke_lease
 from service.operations.attempts.leases import lock_attempt
+from service.operations.attempts.passed_time_limit import OutOfTime, out_of_time
 from service.operations.attempts.reachability import ALWAYS, Reachability, holder_reachable_since, last_call_possible
-from service.operations.attempts.trial_time import OutOfTime, out_of_time
 from service.operations.early_stopping.recorded_milestones import catching_up
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.experiments.gpu_hours import gpu_hours

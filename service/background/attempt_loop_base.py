@@ -15,7 +15,7 @@ class SomeFailed(ExceptionGroup[Exception], PartlyFailed):
     """Some attempts, experiments or agents failed. The loop keeps its pace, so that the others do not wait."""
 
 
-class AttemptUpkeep:
+class AttemptLoopBase:
     """Acts on the silence of a holder only if that could reach the service, which another loop watches."""
 
     every = 1.0
