@@ -41,7 +41,7 @@ from trainer.storable_values import storable_text
 from trainer.unused_folders import ScratchFolder
 from trainer.worker.commands.command import Command, run_command
 from trainer.worker.commands.command_output import last_lines
-from trainer.worker.datasets.dataset_shards import DatasetShards, DataWait
+from trainer.worker.datasets.shard_waits import DatasetShards, DataWait
 from trainer.worker.failures import CommandFailed, Failure, describe, headline, not_read, not_saved
 from trainer.worker.logs.log_follower import LogTail
 from trainer.worker.logs.masker import Masker

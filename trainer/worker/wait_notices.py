@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 from trainer.ray_train.train_session import waiting_report
-from trainer.worker.datasets.dataset_shards import DataWait
+from trainer.worker.datasets.shard_waits import DataWait
 
 NOTICE_SECONDS = 60.0
 """How long a wait lasts before it is first spoken of; the next notice comes after twice as long, and so on."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from trainer.worker import wait_notices
-from trainer.worker.datasets.dataset_shards import DatasetShards, DataWait
+from trainer.worker.datasets.shard_waits import DatasetShards, DataWait
 from trainer.worker.wait_notices import NOTICE_SECONDS, WaitNotices
 
 

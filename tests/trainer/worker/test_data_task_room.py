@@ -7,8 +7,8 @@ from itertools import count
 import pytest
 
 from trainer.resources import Bundle, NodeLabels, NodeResources
-from trainer.worker.datasets import task_room
-from trainer.worker.datasets.task_room import Nodes, await_room, why_no_room
+from trainer.worker.datasets import data_task_room
+from trainer.worker.datasets.data_task_room import Nodes, await_room, why_no_room
 from trainer.worker.failures import CANNOT_START, DatasetNotMade
 
 
@@ -69,9 +69,9 @@ class Clock:
 
     def __init__(self, patch: pytest.MonkeyPatch, looks: Iterator[Nodes], *, autoscales: bool = False) -> None:
         self.now = 0.0
-        patch.setattr(task_room, "_living_nodes", lambda: next(looks))
-        patch.setattr(task_room, "autoscales", lambda: autoscales, raising=False)
-        patch.setattr(task_room, "time", self)
+        patch.setattr(data_task_room, "_living_nodes", lambda: next(looks))
+        patch.setattr(data_task_room, "autoscales", lambda: autoscales, raising=False)
+        patch.setattr(data_task_room, "time", self)
 
     def monotonic(self) -> float:
         return self.now
