@@ -45,7 +45,7 @@ from service.background.mirroring import Mirroring
 from service.background.time_limits import TimeLimits
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
-from service.mirror.tracking.requested_pause import RequestedPause
+from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.operations.attempts.scheduling.next_trial import propose_next_in_line
 from service.runtime.computation import numeric_libraries
 from service.runtime.context import Context

@@ -12,8 +12,8 @@ from service.mirror.backoff import MIN_SECONDS, Backoff
 from service.mirror.charts.chart_data_loader import chart_data, load_chart_rows
 from service.mirror.charts.renderer_process import Rendered, RendererFailed, render_charts
 from service.mirror.mlflow_errors import MlflowPaused, MlflowRefused, MlflowRefusedFiles, MlflowUnavailable
-from service.mirror.tracking.connection import TrackingConnection
-from service.mirror.tracking.requested_pause import RequestedPause
+from service.mirror.tracking_server.connection import TrackingConnection
+from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.runtime.caches.experiment_caches import spec_of
 from service.store import charts
 from service.store.mirrors import try_charts_lock

@@ -24,10 +24,10 @@ from service.mirror.runs.projection import Projection, project
 from service.mirror.runs.run_update import RunUpdate
 from service.mirror.runs.trial_events import unknown_trial
 from service.mirror.runs.unanswered_creations import UnansweredCreations
-from service.mirror.tracking.adaptive_size import AdaptiveSizes
-from service.mirror.tracking.connection import TrackingConnection
-from service.mirror.tracking.duplicate_runs import DuplicateRuns
-from service.mirror.tracking.requested_pause import RequestedPause
+from service.mirror.tracking_server.adaptive_size import AdaptiveSizes
+from service.mirror.tracking_server.connection import TrackingConnection
+from service.mirror.tracking_server.duplicate_runs import DuplicateRuns
+from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.mirror.unsettled_batches import UnsettledBatches
 from service.store import charts, mirrors
 from service.store.advisory_locks import AdvisoryLock, LockLost
@@ -36,7 +36,7 @@ from service.store.tables import ExperimentRow, MirrorRow, TrialRow
 from trainer.process_log.context import log_context
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
-    from service.mirror.tracking.run_lookup import EnsuredRun
+    from service.mirror.tracking_server.run_lookup import EnsuredRun
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mlflow.utils import request_utils
 
-from service.mirror.tracking.retry_after import NotingRetry, note_retry_after
+from service.mirror.tracking_server.retry_after import NotingRetry, note_retry_after
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def test_only_one_module_uses_mlflows_undocumented_parts() -> None:
         for name in imports(path)
         if name.startswith("mlflow.utils")
     }
-    assert used == {("service/mirror/tracking/retry_after.py", "mlflow.utils.request_utils")}
+    assert used == {("service/mirror/tracking_server/retry_after.py", "mlflow.utils.request_utils")}
 
 
 def test_request_utils_retry_is_the_class_that_the_session_of_a_call_uses(caplog: pytest.LogCaptureFixture) -> None:

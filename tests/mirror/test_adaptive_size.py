@@ -1,6 +1,6 @@
 """How many events, or metrics, are written together."""
 
-from service.mirror.tracking.adaptive_size import AdaptiveSize, AdaptiveSizes
+from service.mirror.tracking_server.adaptive_size import AdaptiveSize, AdaptiveSizes
 
 
 def test_a_failure_halves_what_failed() -> None:

@@ -32,7 +32,7 @@ def history(begin_experiment: Callable[..., Any], database: Database) -> Any:
 
 @pytest.fixture
 def charting(database: Database, monkeypatch: pytest.MonkeyPatch) -> Charting:
-    monkeypatch.setattr("service.mirror.tracking.tracking_client.TrackingClient.check_run", lambda *_: None)
+    monkeypatch.setattr("service.mirror.tracking_server.tracking_client.TrackingClient.check_run", lambda *_: None)
     monkeypatch.setattr("service.background.charting.render_charts", lambda *_: Rendered.NONE)
     return Charting(database, "http://127.0.0.1:9", refresh=0, stopping=threading.Event())
 

@@ -9,7 +9,7 @@ from mlflow.exceptions import MlflowException, RestException
 
 from service.background.mirroring import MirrorFailed, Mirroring
 from service.mirror.mlflow_errors import MlflowUnavailable
-from service.mirror.tracking.tracking_client import TrackingClient
+from service.mirror.tracking_server.tracking_client import TrackingClient
 from service.store import mirrors
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from service.mirror.mlflow_errors import MlflowUnavailable, MlflowUnreachable
-from service.mirror.tracking.tracking_client import TrackingClient
+from service.mirror.tracking_server.tracking_client import TrackingClient
 from service.stack.ports import free_port
 from service.store.mirrors import advance, lag
 from service.store.sql.database import Database

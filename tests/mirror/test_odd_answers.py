@@ -12,7 +12,7 @@ from service.background.mirroring import Mirroring
 from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable
 from service.mirror.runs.new_runs import TRIAL_TAG, NewRun
 from service.mirror.runs.run_update import MetricPoint, RunUpdate
-from service.mirror.tracking.tracking_client import TrackingClient
+from service.mirror.tracking_server.tracking_client import TrackingClient
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow
 

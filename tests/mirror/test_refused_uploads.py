@@ -15,7 +15,7 @@ from service.background.charting import Charting
 from service.mirror.charts.renderer_process import Rendered
 from service.mirror.mlflow_errors import MlflowRefusedFiles
 from service.mirror.runs.new_runs import EXPERIMENT_TAG
-from service.mirror.tracking import tracking_client
+from service.mirror.tracking_server import tracking_client
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import MirrorRow, TrialRow

@@ -9,7 +9,7 @@ import requests
 
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.mirror.runs.run_update import RunUpdate
-from service.mirror.tracking.tracking_client import TrackingClient
+from service.mirror.tracking_server.tracking_client import TrackingClient
 from tests.mirror.bad_connection import BadConnection, Call, answer, answering, timeout
 from tests.mirror.conftest import START
 

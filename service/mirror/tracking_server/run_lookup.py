@@ -24,9 +24,9 @@ from service.mirror.runs.found_runs import (
 from service.mirror.runs.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.runs.projection import RunKey
 from service.mirror.runs.run_update import milliseconds
-from service.mirror.tracking.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
-from service.mirror.tracking.requested_pause import RequestedPause
-from service.mirror.tracking.tracking_calls import ADVICE, TrackingCalls
+from service.mirror.tracking_server.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
+from service.mirror.tracking_server.requested_pause import RequestedPause
+from service.mirror.tracking_server.tracking_calls import ADVICE, TrackingCalls
 from service.store.tables import ExperimentRow
 
 log = logging.getLogger(__name__)

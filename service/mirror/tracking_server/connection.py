@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from service.mirror.tracking.requested_pause import RequestedPause
+from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.runtime import garbage_collection
 
 if TYPE_CHECKING:
-    from service.mirror.tracking.tracking_client import TrackingClient
+    from service.mirror.tracking_server.tracking_client import TrackingClient
 
 
 class TrackingConnection:
@@ -21,7 +21,7 @@ class TrackingConnection:
     def client(self) -> "TrackingClient":
         if self._client is None:
             with garbage_collection.frozen_afterwards():
-                from service.mirror.tracking.tracking_client import TrackingClient  # noqa: PLC0415
+                from service.mirror.tracking_server.tracking_client import TrackingClient  # noqa: PLC0415
 
             self._client = TrackingClient(self._uri, self.pause)
         return self._client

@@ -13,14 +13,14 @@ from sqlalchemy.orm import Session
 from service.mirror.mlflow_errors import MlflowUnavailable
 from service.mirror.runs.new_runs import NewRun, experiment_run, trial_run
 from service.mirror.runs.projection import RunKey
-from service.mirror.tracking.connection import TrackingConnection
+from service.mirror.tracking_server.connection import TrackingConnection
 from service.store import mirrors
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, MirrorRow
 from service.store.trials.param_generations import generations_of_all
 
 if TYPE_CHECKING:  # importing MLflow takes seconds
-    from service.mirror.tracking.run_lookup import RunLookup
+    from service.mirror.tracking_server.run_lookup import RunLookup
 
 AFTER_START_SECONDS = (30.0, 300.0)
 AFTER_END_SECONDS = 300.0

@@ -12,7 +12,7 @@ from google.protobuf.json_format import ParseError  # type: ignore[import-untype
 from mlflow.exceptions import MlflowException, RestException
 from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
-from service.mirror.tracking.retry_after import noted_retry_after
+from service.mirror.tracking_server.retry_after import noted_retry_after
 
 ATTEMPTS = 6
 FIRST_PAUSE_SECONDS = 0.05

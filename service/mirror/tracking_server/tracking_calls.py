@@ -10,10 +10,10 @@ from mlflow.exceptions import MlflowException
 
 from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable, MlflowUnreachable
 from service.mirror.mlflow_limits import text
-from service.mirror.tracking.refused_uploads import LARGER_BODIES
-from service.mirror.tracking.repeated_calls import causes, is_away, is_refusal, is_too_large, retry_after
-from service.mirror.tracking.requested_pause import RequestedPause
-from service.mirror.tracking.retry_after import note_retry_after
+from service.mirror.tracking_server.refused_uploads import LARGER_BODIES
+from service.mirror.tracking_server.repeated_calls import causes, is_away, is_refusal, is_too_large, retry_after
+from service.mirror.tracking_server.requested_pause import RequestedPause
+from service.mirror.tracking_server.retry_after import note_retry_after
 from service.settings import without_credentials
 
 # A dead server must cost seconds, not minutes. No retries inside the client, which would create a run twice when an
