@@ -26,7 +26,7 @@ from service.mirror.runs.trial_events import unknown_trial
 from service.mirror.runs.unanswered_creations import UnansweredCreations
 from service.mirror.tracking_server.adaptive_size import AdaptiveSizes
 from service.mirror.tracking_server.connection import TrackingConnection
-from service.mirror.tracking_server.duplicate_runs import DuplicateRuns
+from service.mirror.tracking_server.duplicate_run_deletion import DuplicateRuns
 from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.mirror.unsettled_batches import UnsettledBatches
 from service.store import charts, mirrors

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from mlflow.entities import Run, RunData, RunInfo, RunTag
 
 from service.mirror import mlflow_limits, mlflow_names
-from service.mirror.runs.found_runs import run_key
 from service.mirror.runs.leaderboard import leaderboard, mlflow_url
 from service.mirror.runs.new_runs import (
     GENERATION_TAG,
@@ -19,6 +18,7 @@ from service.mirror.runs.new_runs import (
     experiment_run,
     trial_run,
 )
+from service.mirror.runs.own_runs import run_key
 from service.mirror.runs.projection import RunKey
 from service.mirror.runs.run_update import RunUpdate
 from service.store.tables import MirrorRow

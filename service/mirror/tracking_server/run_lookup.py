@@ -12,7 +12,8 @@ from mlflow.exceptions import MlflowException
 
 from service.mirror.mlflow_errors import MlflowRefused
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
-from service.mirror.runs.found_runs import (
+from service.mirror.runs.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
+from service.mirror.runs.own_runs import (
     fitting,
     is_own,
     is_to_be_ended,
@@ -21,7 +22,6 @@ from service.mirror.runs.found_runs import (
     run_key,
     written_to_first,
 )
-from service.mirror.runs.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
 from service.mirror.runs.projection import RunKey
 from service.mirror.runs.run_update import milliseconds
 from service.mirror.tracking_server.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
