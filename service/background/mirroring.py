@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from search.numbers_in_messages import counted
 from service.background.loop import PartlyFailed
 from service.mirror.backoff import Backoff
-from service.mirror.batches import MAX_EVENTS, Batch, load_batch
-from service.mirror.known_results import KnownResults
+from service.mirror.batches.event_batches import MAX_EVENTS, Batch, load_batch
+from service.mirror.batches.known_results import KnownResults
+from service.mirror.batches.unsettled_batches import UnsettledBatches
 from service.mirror.mlflow_errors import (
     MlflowPaused,
     MlflowRefused,
@@ -28,7 +29,6 @@ from service.mirror.tracking_server.adaptive_size import AdaptiveSizes
 from service.mirror.tracking_server.connection import TrackingConnection
 from service.mirror.tracking_server.duplicate_run_deletion import DuplicateRuns
 from service.mirror.tracking_server.requested_pause import RequestedPause
-from service.mirror.unsettled_batches import UnsettledBatches
 from service.store import charts, mirrors
 from service.store.advisory_locks import AdvisoryLock, LockLost
 from service.store.sql.database import Database, database_now

@@ -8,9 +8,9 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from service.background.mirroring import Mirroring
-from service.mirror import known_results
-from service.mirror.batches import load_batch
-from service.mirror.known_results import KnownResults
+from service.mirror.batches import known_results
+from service.mirror.batches.event_batches import load_batch
+from service.mirror.batches.known_results import KnownResults
 from service.mirror.runs.projection import BestSoFar
 from service.store import mirrors
 from service.store.sql.database import Database
@@ -62,7 +62,7 @@ def test_earlier_events_are_read_once_after_a_start(
 def test_earlier_events_of_an_ended_experiment_are_read_once_while_the_mirror_catches_up(
     mirror: Any, begin_experiment: Callable[..., Any], readings: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.mirror.batches.MAX_EVENTS", 3)
+    monkeypatch.setattr("service.mirror.batches.event_batches.MAX_EVENTS", 3)
     history = begin_experiment(objectives=OBJECTIVES)
     for number in range(4):
         add_trial(history, number, 9 - number, 9 - number)

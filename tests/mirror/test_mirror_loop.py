@@ -230,7 +230,7 @@ def test_a_trial_that_began_meanwhile_is_running_in_a_batch_sent_again(
 def test_the_mirror_says_whether_it_is_behind(
     mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.mirror.batches.MAX_EVENTS", 3)
+    monkeypatch.setattr("service.mirror.batches.event_batches.MAX_EVENTS", 3)
     history = begin_experiment()  # one event, and four of the trial
     history.completed_trial(0, 0.5)
     assert (mirror.loop.run_once(), mirror.loop.is_behind) == (3, True)
@@ -241,7 +241,7 @@ def test_a_batch_ends_where_its_metrics_are_many(
     mirror: Any, begin_experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that an experiment with thousands of metrics does not hold up the others."""
-    monkeypatch.setattr("service.mirror.batches.MAX_POINTS", 4)
+    monkeypatch.setattr("service.mirror.batches.event_batches.MAX_POINTS", 4)
     history, other = begin_experiment(), begin_experiment("x-00000000000b", name="beside many metrics")
     trial = history.trial(0, lr=0.1)
     history.run(trial)

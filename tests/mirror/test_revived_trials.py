@@ -17,7 +17,7 @@ TWO = [*LOSS, {"metric": "size", "direction": "minimize"}]
 @pytest.fixture(params=[1, 2, 3, 2000])
 def most_events(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The size of the mirror's batches."""
-    monkeypatch.setattr("service.mirror.batches.MAX_EVENTS", request.param)
+    monkeypatch.setattr("service.mirror.batches.event_batches.MAX_EVENTS", request.param)
 
 
 @pytest.mark.usefixtures("most_events")

@@ -9,8 +9,8 @@ from mlflow import MlflowClient
 from sqlalchemy import text
 
 from service.background.mirroring import Mirroring
+from service.mirror.batches.unsettled_batches import UnsettledBatches
 from service.mirror.mlflow_errors import MlflowUnavailable
-from service.mirror.unsettled_batches import UnsettledBatches
 from service.store import mirrors
 from service.store.advisory_locks import LockLost
 from service.store.sql.database import Database

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.mirror.known_results import KnownResults
+from service.mirror.batches.known_results import KnownResults
 from service.mirror.runs.objectives import BestValue, objectives_of
 from service.mirror.runs.pareto_front import ParetoFront
 from service.mirror.runs.projection import CONTENDING_ENDS, BestSoFar, ProjectionInput, takes_back_end
