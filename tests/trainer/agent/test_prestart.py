@@ -29,7 +29,7 @@ def loop(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
     monkeypatch.setattr(psutil, "cpu_percent", lambda: 0.0)
     import ray  # noqa: PLC0415 - heavy
 
-    from trainer.agent.slot_pool.prestarted_workers import PrestartLoop  # noqa: PLC0415 - heavy
+    from trainer.agent.prestarted_workers import PrestartLoop  # noqa: PLC0415 - heavy
     from trainer.ray_train.processes.worker_start import forked_runtime_env  # noqa: PLC0415 - heavy
 
     until(ray.is_initialized, "the agent's connection to Ray")
@@ -133,7 +133,7 @@ def test_an_actor_gets_a_prestarted_process_with_its_own_gpu_and_another_process
 
 
 def test_nothing_is_prestarted_while_a_slot_starts_its_workers(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.agent.slot_pool import prestarted_workers  # noqa: PLC0415 - heavy
+    from trainer.agent import prestarted_workers  # noqa: PLC0415 - heavy
 
     def has_none() -> bool:
         kill_all(unused(loop))  # again: one that was asked for may have come late
@@ -150,7 +150,7 @@ def test_nothing_is_prestarted_while_a_slot_starts_its_workers(loop: Any, monkey
 
 
 def test_prestarting_goes_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.agent.slot_pool import prestarted_workers  # noqa: PLC0415 - heavy
+    from trainer.agent import prestarted_workers  # noqa: PLC0415 - heavy
 
     calls: list[object] = []
 

@@ -29,7 +29,7 @@ class Workers:
 def test_it_is_logged_once_each_time_that_it_goes_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from trainer.agent.slot_pool import prestarted_workers  # noqa: PLC0415 - heavy
+    from trainer.agent import prestarted_workers  # noqa: PLC0415 - heavy
 
     answers = [True, False, False, False, True, False, False]
     workers: Any = Workers(answers)

@@ -17,8 +17,8 @@ from trainer.agent.cluster import (
     start_slot,
     total_resources,
 )
+from trainer.agent.prestarted_workers import PrestartLoop
 from trainer.agent.slot_pool.pooled_slot import AttemptId, PooledSlot, Scaling
-from trainer.agent.slot_pool.prestarted_workers import PrestartLoop
 from trainer.agent.slot_pool.slot_key import slot_key
 from trainer.agent.slot_pool.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
