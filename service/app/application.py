@@ -14,7 +14,7 @@ from starlette.types import Lifespan
 from search.samplers.registry import import_own_samplers
 from service.api import docs, health, packages, prometheus, spaces
 from service.api.agents import agents
-from service.api.attempts import attempts
+from service.api.attempts import holder_calls
 from service.api.experiments import best, events, experiments, importance, replay
 from service.api.http.head_requests import HeadAsGet
 from service.api.http.route_problems import add_error_handlers
@@ -160,7 +160,7 @@ def _is_probe(scope: MutableMapping[str, Any]) -> bool:
 def _add_routes(app: FastAPI) -> None:
     """The busiest routes come first, because FastAPI matches routes one by one. The query is checked after access."""
     known_query = Depends(refuse_unknown_query)
-    app.include_router(attempts.router, dependencies=[known_query])
+    app.include_router(holder_calls.router, dependencies=[known_query])
     app.include_router(agents.router)
     for module in BY_METHOD:
         app.include_router(module.router, dependencies=[Depends(needs_by_method), known_query])

@@ -35,7 +35,7 @@ COMMAND_LINE = "import service.cli.all_commands"
 SLOW = ("scipy", "alembic", "mlflow", "matplotlib", "pandas", "ray", "torch", "requests", "mako")
 NOT_FOR_A_REPORT = (
     "service.app.application",
-    "service.api.attempts.attempts",
+    "service.api.attempts.holder_calls",
     "service.api.openapi.document",
     "service.background.loop",
     "service.cli.all_commands",

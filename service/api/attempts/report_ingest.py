@@ -1,6 +1,6 @@
 """Reports, the busiest call, without FastAPI's routing and dependencies, which would cost more than the call itself.
 
-It is the first call that a service answers after its start. FastAPI's route of the same path, in `attempts.py`,
+It is the first call that a service answers after its start. FastAPI's route of the same path, in `holder_calls.py`,
 describes it in OpenAPI. The fields of the call and of its answer are in `trainer/wire/attempt.py`;
 `operations/reports/ingest.py` fills the answer.
 """

@@ -74,7 +74,7 @@ def test_tokens_are_checked_while_heartbeats_wait(
         released.wait()
         return Answer()
 
-    monkeypatch.setattr("service.api.attempts.attempts.take_heartbeat", take_heartbeat)
+    monkeypatch.setattr("service.api.attempts.holder_calls.take_heartbeat", take_heartbeat)
     experiment = guarded.post("/v1/experiments", 201, headers=tokens[Role.WRITE], json=a_spec())["id"]
     held = guarded.post(f"/v1/experiments/{experiment}/ask", headers=tokens[Role.WRITE])
     with ThreadPoolExecutor(BRIEF) as callers:
