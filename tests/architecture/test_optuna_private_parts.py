@@ -36,7 +36,7 @@ ALLOWED = {
     "tests/unit/search/samplers/test_gp.py": "compares with places and thresholds in Optuna's private parts",
     "tests/unit/search/samplers/test_nsga.py": "controls the random numbers of Optuna's samplers, to compare with them",
     "tests/unit/search/samplers/test_parzen_estimator.py": "compares with Optuna's private estimator",
-    "tests/mirror/test_projection.py": "compares with the hypervolumes that Optuna plots",
+    "tests/mirror/runs/test_projection.py": "compares with the hypervolumes that Optuna plots",
     "benchmarks/harness/histories.py": "writes long histories directly into Optuna's tables, where its API takes hours",
     "benchmarks/recovery.py": "asks Optuna's storage, which knows a study only by its private id",
 }
