@@ -6,7 +6,7 @@ import typer
 
 from service.cli.commands import analysis, control, experiments, trials
 
-REFERENCE = Path(__file__).parents[3] / "docs/reference/cli.md"
+REFERENCE = Path(__file__).parents[4] / "docs/reference/cli.md"
 
 
 def commands_without_json(*apps: typer.Typer) -> set[str]:
