@@ -138,7 +138,7 @@ def test_it_dies_with_the_worker(tmp_path: Path) -> None:
     worker = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[4])},
     )
     family = pids(tmp_path, "daemon", "child")
     worker.kill()
