@@ -37,9 +37,9 @@ from service.background.age_retention import AgeRetention
 from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
-from service.background.file_cleanup import FileCleanup
 from service.background.lease_expiry import LeaseExpiry
 from service.background.lease_extension import LeaseExtension
+from service.background.leftover_removal import LeftoverRemoval
 from service.background.loop import Loop, Work
 from service.background.mirroring import Mirroring
 from service.background.time_limits import TimeLimits
@@ -180,7 +180,7 @@ def _loops(context: Context) -> list[Loop]:
     if context.settings.mlflow_uri:
         loops += [Loop(work, needed=False) for work in _mlflow_work(context, context.settings.mlflow_uri)]
     loops.append(Loop(CheckpointRetention(context), needed=False))
-    loops.append(Loop(FileCleanup(context.settings), needed=False))
+    loops.append(Loop(LeftoverRemoval(context.settings), needed=False))
     loops.append(Loop(AgeRetention(context), needed=False))
     return loops
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.background.charting import FOLDER_PREFIX
-from service.background.file_cleanup import MAX_AGE_SECONDS, FileCleanup
+from service.background.leftover_removal import MAX_AGE_SECONDS, LeftoverRemoval
 from service.settings import Settings
 
 
@@ -43,8 +43,8 @@ def left_in(settings: Settings) -> dict[str, Path]:
 
 def test_what_a_killed_service_leaves_is_removed_when_it_is_old(settings: Settings) -> None:
     left = left_in(settings)
-    assert FileCleanup(settings).run_once() == 0
+    assert LeftoverRemoval(settings).run_once() == 0
     later = time.time() + MAX_AGE_SECONDS + 60
-    assert FileCleanup(settings, clock=lambda: later).run_once() == 4
+    assert LeftoverRemoval(settings, clock=lambda: later).run_once() == 4
     assert {name for name, path in left.items() if os.path.lexists(path)} == {"package", "other"}
-    assert FileCleanup(settings, clock=lambda: later).run_once() == 0
+    assert LeftoverRemoval(settings, clock=lambda: later).run_once() == 0

@@ -16,10 +16,10 @@ MAX_AGE_SECONDS = 3600.0
 """Nothing that is in use gets so old: a package is written, and charts are rendered, within minutes."""
 
 
-class FileCleanup:
+class LeftoverRemoval:
     """`clock` returns seconds since the epoch, as the times of files."""
 
-    name = "file cleanup"
+    name = "leftover removal"
     every = 600.0
     is_behind = False
 
