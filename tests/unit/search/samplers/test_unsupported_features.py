@@ -46,7 +46,7 @@ COMPLETED_ONLY = (
 @pytest.mark.parametrize(
     ("search", "facts", "expected"),
     [
-        ({"sampler": "gp"}, {}, []),
+        ({"sampler": "gp"}, {"max_trials": 500}, []),
         ({"sampler": "nsga2"}, {"directions": ("minimize",) * 2}, [ABOUT_P.format("nsga2")]),
         ({"sampler": "nsga3"}, {}, [ABOUT_P.format("nsga3")]),
         (
