@@ -1,8 +1,9 @@
 """The early-stopping rule of a specification that leaves it to the service, before the first trial."""
 
 from search.early_stopping import Rule
-from search.early_stopping.auto_choice import ChosenRule, Training, choose_rule
+from search.early_stopping.auto_choice import ChosenRule, choose_rule
 from search.early_stopping.rules.auto import Auto
+from search.early_stopping.training import Training
 from service.specification.models import ExperimentSpec
 from service.specification.stored_spec import parse_stored_spec
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping.auto_choice import ChosenRule, Training, choose_rule, trials_needed
+from search.early_stopping.auto_choice import ChosenRule, choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.standalone_rules import NoneSpec
+from search.early_stopping.training import Training
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.stored_spec_change import store_spec

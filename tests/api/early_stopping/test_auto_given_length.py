@@ -205,7 +205,7 @@ def test_a_length_far_beyond_that_of_trials_is_doubted(service: Api) -> None:
     name = with_length(service, 1000, seed=HIGHEST)["name"]
     ran(given(service, name), saves_every=1)
     why = experiment(service, name)["early_stopping"]["why"]
-    assert "up to step 9, its last one, so that it was not compared: is max_step right?" in why
+    assert "up to step 9 (its last one: too early to be compared, so max_step may be wrong)" in why
 
 
 def test_the_same_length_again_forgets_nothing(service: Api) -> None:
