@@ -15,8 +15,8 @@ from service.api.views.trials import CheckpointView
 from service.errors import Busy, NotFound, RangeNotSatisfiable, StorageUnavailable, WrongState
 from service.operations.checkpoints import pin
 from service.operations.checkpoints.checkpoint_archive import open_archive
-from service.operations.checkpoints.retention import RetentionVerdict
 from service.operations.checkpoints.retention_plan import facts_of, plan_of
+from service.operations.checkpoints.retention_rules import RetentionVerdict
 from service.runtime.caches.experiment_caches import spec_of
 from service.store.checkpoints.checkpoints import page_of_checkpoints
 from service.store.lookup import experiment_named, trial_named

@@ -3,8 +3,8 @@
 from typing import Literal, Self
 
 from service.api.views.rows import View
-from service.operations.checkpoints.retention import RetentionVerdict
 from service.operations.checkpoints.retention_plan import Plan
+from service.operations.checkpoints.retention_rules import RetentionVerdict
 
 
 class PlannedCheckpoint(View):

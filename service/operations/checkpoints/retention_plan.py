@@ -11,7 +11,7 @@ from search.pareto import pareto_front
 from service.domain.attempt_holders import is_caller
 from service.domain.statuses import LIVE_EXPERIMENT, LIVE_TRIAL, TrialStatus
 from service.operations.checkpoints.folders import run_folder_of, run_of
-from service.operations.checkpoints.retention import (
+from service.operations.checkpoints.retention_rules import (
     SETTLED_SECONDS,
     RetainedCheckpoint,
     RetainedTrial,

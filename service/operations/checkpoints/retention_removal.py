@@ -7,8 +7,8 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.operations.checkpoints.folders import UrisByFolder, chooses_server, run_folder_of, run_of
-from service.operations.checkpoints.retention import RetainedCheckpoint, RetentionVerdict
 from service.operations.checkpoints.retention_plan import Plan, facts_of, plan_of
+from service.operations.checkpoints.retention_rules import RetainedCheckpoint, RetentionVerdict
 from service.runtime.context import Context
 from service.store.checkpoints.checkpoint_deletions import add_deletions
 from service.store.checkpoints.checkpoints import count_bytes, present_checkpoints_of, uris_in_use

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.statuses import LIVE_TRIAL, TRIAL_REVIVALS, TrialStatus
-from service.operations.checkpoints.retention import (
+from service.operations.checkpoints.retention_rules import (
     RetainedCheckpoint,
     RetainedTrial,
     RetentionRules,
