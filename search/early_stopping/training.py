@@ -126,7 +126,7 @@ class Training:
         return self
 
     def with_start_of(self, other: "Training") -> "Training":
-        """This training, with the start of the other, and its time for a step."""
+        """Return what this training would have shown with the start and the time for a step of the other one."""
         seconds = None if other.seconds is None else other.seconds * max(1, self.last_step) / max(1, other.last_step)
         return replace(self, start_seconds=other.start_seconds, seconds=seconds)
 
