@@ -1,7 +1,9 @@
 """Ray Train's synchronization actor, in which the ranks of a run wait for each other, with repeatable calls."""
 
 import asyncio
-from collections import OrderedDict
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import ray
@@ -9,10 +11,30 @@ from ray.train.v2._internal.execution.checkpoint.sync_actor import Synchronizati
 
 from trainer.ray_train.repeated_calls import at_least_once
 
-KNOWN_CALLS = 10_000
-"""The newest calls that a repetition is known for. A rank has made few others while it waits for the answer to one."""
+KNOWN_ANSWERS = 4
+"""Of each rank, how many are kept beside its newest call. It waits for its answers, so no old call is repeated."""
 
 RaysOwn: Any = SynchronizationActor.__ray_metadata__.modified_class
+
+
+class AnsweredCalls:
+    """The newest calls of one rank, by their task ids. An answer may be a large array in Ray's object store."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str | None, asyncio.Future[Any]] = {}
+
+    def answer(self, call: str | None, make: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
+        """Return the answer to the call, which only the call itself makes, and no repetition of it."""
+        if call not in self._answers:
+            self._forget_old()
+            self._answers[call] = asyncio.ensure_future(make())
+        return self._answers[call]
+
+    def _forget_old(self) -> None:
+        """A call without an answer is kept however old it is: its repetition would join a second time."""
+        answered = [call for call, answer in self._answers.items() if answer.done()]
+        for call in answered[:-KNOWN_ANSWERS]:
+            del self._answers[call]
 
 
 class Synchronization(RaysOwn):  # type: ignore[misc]
@@ -23,17 +45,14 @@ class Synchronization(RaysOwn):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._calls: OrderedDict[str | None, asyncio.Future[Any]] = OrderedDict()
+        self._calls: defaultdict[int, AnsweredCalls] = defaultdict(AnsweredCalls)
 
     @at_least_once
-    async def broadcast_from_rank_zero(self, *args: Any, **kwargs: Any) -> Any:
+    async def broadcast_from_rank_zero(self, world_rank: int, *args: Any, **kwargs: Any) -> Any:
         """As Ray's. A repetition has the task id of the call."""
+        join = partial(super().broadcast_from_rank_zero, world_rank, *args, **kwargs)
         call = ray.get_runtime_context().get_task_id()
-        if call not in self._calls:
-            self._calls[call] = asyncio.ensure_future(super().broadcast_from_rank_zero(*args, **kwargs))
-        if len(self._calls) > KNOWN_CALLS:
-            self._calls.popitem(last=False)
-        return await asyncio.shield(self._calls[call])
+        return await asyncio.shield(self._calls[world_rank].answer(call, join))
 
 
 Synchronization.__name__ = RaysOwn.__name__  # Ray names the actor's process after it
