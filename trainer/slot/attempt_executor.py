@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -31,13 +32,15 @@ from trainer.slot.worker_replacement import WorkerReuse
 from trainer.traces import tracing
 from trainer.worker.failures import CANNOT_START, LOST, PREEMPTED, Failure, is_from_restarted_head
 from trainer.worker.logs.masker import Masker
-from trainer.worker.node_disk import NodeDiskFailed, ObjectStoreFailed, has_room
+from trainer.worker.node_disk import NodeDiskFailed, ObjectStoreFailed, has_room, naming_failed_disk
 from trainer.worker.rank_session import run_job, train_function
 
 logger = logging.getLogger("paceline")
 
 SHUTDOWN_SECONDS = 10.0
 """How long Ray may take to shut down a run that has succeeded. It usually takes a twentieth of a second."""
+
+STARTS_NOTHING = "Ray does not let it start anything"
 
 
 @dataclass
@@ -46,14 +49,18 @@ class SlotAvailability:
 
     is_closing: bool = False
     is_draining: bool = False
-    is_broken: bool = False
-    """Ray does not let it start anything, or end its workers."""
+    why_broken: str | None = None
+    """What it can no longer do; None if it can do everything."""
     has_no_room: bool = False
-    """Its own node has no room for the package."""
+    """Its own node has no room for what its workers need."""
 
     @property
     def takes_no_more(self) -> bool:
         return self.is_closing or self.is_draining or self.is_broken or self.has_no_room
+
+    @property
+    def is_broken(self) -> bool:
+        return self.why_broken is not None
 
 
 class AttemptExecutor:
@@ -89,7 +96,7 @@ class AttemptExecutor:
         self._accepted: Assignment | None = None
         self._idle_since: float | None = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._code = ray.put(run_job)
+        self._code: Any | None = None
         self._finisher = ThreadPoolExecutor(max_workers=1, thread_name_prefix="paceline-finish")
         self._worker_reuse = WorkerReuse()
         self._libraries = LoadedLibraries()
@@ -183,8 +190,9 @@ class AttemptExecutor:
         try:
             wanted, package = attempt.assignment.trainer.package, self._planner.package
             package.download(attempt.delivery.client, wanted, lambda: not attempt.state.is_running)
+            code = self._stored_code()
         except (ServiceUnreachable, CallRefused, NodeDiskFailed) as why:
-            return self._finish_without_package(attempt, why)
+            return self._finish_unprepared(attempt, why)
         finished: list[Future[Assignment | None]] = []
         # A worker that hangs while Ray shuts the run down would hold up the next attempt, whose lease may run already.
         watchdog = threading.Timer(min(SHUTDOWN_SECONDS, attempt.assignment.lease_seconds / 2), runner.end_workers)
@@ -193,7 +201,7 @@ class AttemptExecutor:
             finished.append(self._finisher.submit(self._finish, attempt, None))
             watchdog.start()
 
-        train = train_function(self._planner.job(attempt), self._code)
+        train = train_function(self._planner.job(attempt), code)
         if self._nodes.uses_withheld:
             self._end_worker_group()
             self._nodes.group_ended()
@@ -210,8 +218,16 @@ class AttemptExecutor:
         if not finished:
             return self._finish(attempt, error)
         following = finished[0].result()
-        self._availability.is_broken |= error is not None and is_from_restarted_head(error)
+        if error is not None and is_from_restarted_head(error):
+            self._availability.why_broken = STARTS_NOTHING
         return following
+
+    def _stored_code(self) -> Any:
+        """Return an ObjectRef to `run_job`, stored once for all attempts. Raises NodeDiskFailed."""
+        if self._code is None:
+            with naming_failed_disk("Paceline's code for workers cannot be stored"):
+                self._code = ray.put(run_job)
+        return self._code
 
     def _give_up(self, attempt: Attempt, failure: Failure) -> None:
         """Called from a timer's thread, while the slot's own waits for Ray."""
@@ -230,7 +246,8 @@ class AttemptExecutor:
             self._nodes.lost |= attempt.ranks.lost_nodes
             self._nodes.add_failed_disks(attempt.ranks.failed_disks)
             is_lost_start = outcome is not None and outcome.is_lost_start  # the next attempt would be lost here, too
-            self._availability.is_broken = error is not None and (is_from_restarted_head(error) or is_lost_start)
+            if error is not None and (is_from_restarted_head(error) or is_lost_start):
+                self._availability.why_broken = STARTS_NOTHING
             if attempt.why_workers_not_reusable() is not None and attempt.knows_its_checkpoints():
                 # A worker may have died while it saved.
                 self._remover.remove_all_except(attempt.checkpoints.known_names(), attempt.checkpoints.folder())
@@ -254,24 +271,24 @@ class AttemptExecutor:
             self.close()
         except RayError as error:
             logger.warning("slot %s cannot free its workers, and closes: %s", self._planner.name, error)
-            self._availability.is_broken = True
+            self._availability.why_broken = "Ray does not let it end its workers"
 
-    def _finish_without_package(self, attempt: Attempt, error: Exception) -> Assignment | None:
+    def _finish_unprepared(self, attempt: Attempt, error: Exception) -> Assignment | None:
         outcome = attempt.conclude(None, lambda _rank: ("", None, None))
         if attempt.state.is_running:
-            outcome = attempt.failed(self._why_without_package(error))
+            outcome = attempt.failed(self._why_unprepared(error))
         return self._send_outcome(attempt, outcome)
 
-    def _why_without_package(self, error: Exception) -> Failure:
+    def _why_unprepared(self, error: Exception) -> Failure:
         if isinstance(error, NodeDiskFailed):
             return self._without_room(error)
         kind = LOST if isinstance(error, ServiceUnreachable | ServiceFailed) else CANNOT_START
         return Failure(kind, f"the package could not be downloaded: {error}")
 
     def _without_room(self, error: NodeDiskFailed) -> Failure:
-        """As for a worker that finds no room. The slot closes: on its node it could store no package the next time."""
+        """As for a worker that finds no room. The slot closes: on its node it could store nothing the next time."""
         if has_room(of_object_store=isinstance(error, ObjectStoreFailed)):
-            self._availability.is_broken = True
+            self._availability.why_broken = str(error)
             return Failure(LOST, str(error))
         self._nodes.add_failed_disks({self._nodes.own: str(error)})
         self._availability.has_no_room = True

@@ -226,10 +226,10 @@ class Slot(WorkerMessageHandlers):
         self._end()
 
     def _why_closed(self) -> str:
-        if self._availability.is_broken:
-            return "Ray does not let it start anything"
+        if self._availability.why_broken is not None:
+            return self._availability.why_broken
         if self._availability.has_no_room:
-            return "its node has no room for the package"
+            return "its node has no room for what its workers need"
         return "drained" if self._availability.is_draining else "no work, no agent"
 
     def _end(self) -> None:

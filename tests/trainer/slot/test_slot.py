@@ -91,22 +91,29 @@ def test_a_slot_without_work_closes_itself_when_no_agent_asks_for_its_status(alo
         ray.get(actor.status.remote())
 
 
-def test_a_slot_without_room_for_the_package_tells_its_agent_and_then_ends(alone: FakeService) -> None:
+@pytest.mark.parametrize("has_package", [True, False], ids=["package", "code"])
+def test_a_slot_without_room_for_what_its_workers_need_tells_its_agent_and_then_ends(
+    alone: FakeService, has_package: bool
+) -> None:
+    """Its constructor stores nothing: a slot that dies there could not name the node."""
     import ray  # noqa: PLC0415 - heavy
 
     from trainer.slot.slot import Slot  # noqa: PLC0415 - heavy
 
     class OnFullNode(Slot):
         def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
             ray.put = self.refuse
+            super().__init__(*arguments)
 
         def refuse(self, _: Any) -> None:
             raise ray.exceptions.OutOfDiskError("Local disk is full")
 
-    trial = alone.add_trial({"entrypoint": "x:f", "package": alone.add_package("x = 1"), "scaling": SCALING})
+    package = {"package": alone.add_package("x = 1")} if has_package else {}
+    trial = alone.add_trial({"entrypoint": "json:loads", "scaling": SCALING, **package})
     actor = started(OnFullNode, trial, alone)
-    assert alone.finished(trial).error is not None
+    error = alone.finished(trial).error
+    assert error is not None
+    assert error.kind == FailureKind.PREEMPTED
     until(lambda: ray.get(actor.status.remote())["failed_disks"], "the slot to name the node")
     assert ended(actor)
 

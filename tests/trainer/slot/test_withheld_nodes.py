@@ -23,12 +23,14 @@ from trainer.slot.user_package import UserPackage
 from trainer.wire import Finish
 from trainer.worker.failures import LOST, PREEMPTED, Failure
 from trainer.worker.messages import WorkerEnded
+from trainer.worker.rank_session import run_job
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: the slot's modules import Ray
 
 FULL = Failure(LOST, "the package cannot be unpacked: no room", is_of_node_disk=True, is_at_start=True)
 GOOD = WorkerEnded()
-NO_ROOM = "the package cannot be stored: the disk of the node's object store is full; "
+STORED_NOTHING = "cannot be stored: the disk of the node's object store is full; "
+NO_ROOM = f"the package {STORED_NOTHING}"
 
 
 class PlayedRunner(CountingRunner):
@@ -75,8 +77,9 @@ class PlayedSlot:
         planner = AttemptPlanner(
             "slot", None, ServiceAddresses(service.url), UserPackage("slot"), LogSettings.from_env({}), {}
         )
+        self.availability = SlotAvailability()
         self.executor = AttemptExecutor(
-            planner, self.nodes, SlotAvailability(), DirectoryRemover(), lambda _: self.runner, lambda: None, 300.0
+            planner, self.nodes, self.availability, DirectoryRemover(), lambda _: self.runner, lambda: None, 300.0
         )
         self.runner.attempt = lambda: self.executor.attempt
 
@@ -170,6 +173,39 @@ def test_a_slot_whose_own_node_has_no_room_for_the_package_gives_the_trial_back_
     play(test)
 
 
+def test_a_trial_without_a_package_whose_workers_code_finds_no_room_is_given_back_too(
+    play: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Any) -> None:
+        raise OutOfDiskError("Local disk is full")
+
+    async def test(slot: PlayedSlot) -> None:
+        monkeypatch.setattr("ray.put", full)
+        finish = await slot.execute({})
+        assert finish.error is not None
+        assert finish.error.kind == PREEMPTED
+        assert finish.error.message.startswith(f"Paceline's code for workers {STORED_NOTHING}")
+        assert "own" in slot.nodes.failed_disks
+
+    play(test)
+
+
+def test_the_workers_code_is_stored_once(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[Any] = []
+
+    def store(value: Any) -> Any:
+        stored.append(value)
+        return value
+
+    async def test(slot: PlayedSlot) -> None:
+        monkeypatch.setattr("ray.put", store)
+        for _ in range(2):
+            await slot.run(node=GOOD)
+        assert stored == [run_job]
+
+    play(test)
+
+
 def test_a_slot_whose_own_node_has_room_again_loses_the_attempt(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package may be too large for any node, so the losses are counted."""
 
@@ -184,6 +220,7 @@ def test_a_slot_whose_own_node_has_room_again_loses_the_attempt(play: Any, monke
         assert finish.error.kind == LOST
         assert NO_ROOM in finish.error.message
         assert not slot.nodes.failed_disks
+        assert slot.availability.why_broken == finish.error.message, "the slot's log says why it closes"
 
     play(test)
 
