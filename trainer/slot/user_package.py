@@ -1,9 +1,12 @@
 """The user's package, downloaded once by the slot and unpacked once on each node."""
 
 import logging
+import shutil
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -11,7 +14,6 @@ import ray
 from trainer.client.http import ServiceClient, download_package
 from trainer.package_files import REQUIREMENTS_FILE, requirements_in
 from trainer.ray_train.node_call import run_on_node
-from trainer.slot.nodes.node_tasks import remove_folder
 from trainer.worker.node_disk import naming_failed_disk
 
 logger = logging.getLogger("paceline")
@@ -56,9 +58,14 @@ class UserPackage:
         """Remove what has been unpacked on these Ray nodes, as far as they answer."""
         for node in nodes:
             try:
-                run_on_node(node, remove_folder, self.folder)
+                run_on_node(node, _remove_folder, self.folder)
             except ray.exceptions.RayError as error:
                 logger.info("the package on node %s could not be removed: %s", node, error)
+
+
+def _remove_folder(name: str) -> None:
+    """Runs on a node; the folder is in its temporary directory."""
+    shutil.rmtree(Path(tempfile.gettempdir()) / name, ignore_errors=True)
 
 
 def _requirements(content: bytes, filename: str) -> list[str]:

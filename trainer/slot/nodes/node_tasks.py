@@ -1,8 +1,6 @@
 """What a slot reads and removes on the node of a worker, by `run_on_node`."""
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 from trainer.storable_values import storable_text
@@ -42,8 +40,3 @@ def remove_working_directory(directory: str, event_files: str | None) -> None:
     if event_files is not None:
         keep_event_files(Path(directory), event_files)
     remove_directory(Path(directory))
-
-
-def remove_folder(name: str) -> None:
-    """Remove a folder of the node's temporary directory."""
-    shutil.rmtree(Path(tempfile.gettempdir()) / name, ignore_errors=True)
