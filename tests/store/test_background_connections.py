@@ -49,6 +49,6 @@ def test_no_background_work_waits_for_a_connection_that_other_background_work_ho
     held = {loop.name: most_held(context.database.engine, loop._work.run_once) for loop in _loops(context)}
     context.close()
     assert {name for name, count in held.items() if count == 2} == {"mirroring", "charting"}, "a lock, and a query"
-    assert held.pop("file cleanup") == 0, "it has no database"
+    assert held.pop("leftover removal") == 0, "it has no database"
     of_loops = sum(max(1, count) for count in held.values())  # some had nothing to do
     assert of_loops + GROUP_COMMIT + PROPOSALS_AHEAD + OLDER_READERS <= IN_BACKGROUND
