@@ -3,7 +3,7 @@
 from search.early_stopping import Rule
 from search.early_stopping.auto_choice import ChosenRule, choose_rule
 from search.early_stopping.rules.auto import Auto
-from search.early_stopping.training import Training
+from search.early_stopping.training_facts import Training
 from service.specification.models import ExperimentSpec
 from service.specification.stored_spec import parse_stored_spec
 

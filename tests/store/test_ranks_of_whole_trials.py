@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, event
 
-from search.early_stopping.training import Training, concordance
+from search.early_stopping.training_facts import Training, concordance
 from service.operations.attempts.finish import finish
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.experiments.creation import store_experiment

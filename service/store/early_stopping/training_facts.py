@@ -7,7 +7,7 @@ from itertools import pairwise
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from search.early_stopping.training import MIN_RANKED, Training, concordance
+from search.early_stopping.training_facts import MIN_RANKED, Training, concordance
 from service.domain.statuses import TrialStatus
 from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
 from service.store.trials.ended_trials import have_run_to_their_ends, ran_to_its_end
