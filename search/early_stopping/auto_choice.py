@@ -62,7 +62,7 @@ def _halving(problem: Problem, training: Training) -> ChosenRule:
     those = f"trials that fall behind from step {rule.min_step} on"
     if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{_seen(training)}; {those} are stopped, not paused, because {obstacle}")
-    reason = f"{_seen(training)}; {those} are paused, and may be promoted later"
+    reason = f"{_seen(training)}{_times(training)}; {those} are paused, and may be promoted later"
     return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(problem, training)}), reason)
 
 
@@ -74,10 +74,15 @@ def _seen(training: Training) -> str:
         seen = f"max_step is {training.max_step}, and {seen}"
         if training.trial_count and training.last_step < training.rungs[0]:
             seen = f"{seen} (its last one: too early to be compared, so max_step may be wrong)"
-    if _why_no_promotion(training) is not None or training.start_seconds is None or training.whole_seconds is None:
-        return seen
+    return seen
+
+
+def _times(training: Training) -> str:
+    """What else speaks for promotion, as far as it is known."""
+    if training.start_seconds is None or training.whole_seconds is None:
+        return ""
     times = f"a start takes {training.start_seconds:.3g} s, and a whole training {training.whole_seconds:.3g} s"
-    return f"{seen} and saved checkpoints, and {times}"
+    return f" and saved checkpoints, and {times}"
 
 
 def _extra_count(problem: Problem, training: Training) -> int:

@@ -144,7 +144,12 @@ class ExperimentSpec(SpecSection):
         """The trials that the search may have before its winners are confirmed; None is no limit."""
         if self.limits.max_trials is None:
             return None
-        return self.limits.max_trials - (self.confirm.trial_count if self.confirm else 0)
+        return self.limits.max_trials - self.kept_for_confirmations
+
+    @property
+    def kept_for_confirmations(self) -> int:
+        """How many trials are not the search's, because they are to confirm its winners."""
+        return self.confirm.trial_count if self.confirm else 0
 
     def has_room(self, created: int, more: int = 1) -> bool:
         """Whether the search may have `more` trials than those that are created."""

@@ -73,8 +73,7 @@ def announce(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     if choice is None and sampler["why"] is None:
         return
     rule = {"options": spec.early_stopping.model_dump(mode="json"), "why": choice and choice["why"]}
-    training = None if choice is None else choice.get(WITH_LENGTH) or choice["training"]
-    data = {"sampler": sampler, "early_stopping": rule, "training": training}
+    data = {"sampler": sampler, "early_stopping": rule, "training": choice and _facts_in(choice)}
     append_event(locked.session, locked.experiment, "experiment.search_chosen", data, at=locked.now)
     locked.experiment.announced_sampler = sampler["name"]
 
@@ -158,5 +157,10 @@ def stored_choice(chosen: ChosenRule, training: Training | None) -> dict[str, An
 
 
 def _training_in(choice: Mapping[str, Any]) -> Training | None:
-    facts = choice.get(WITH_LENGTH) or choice["training"]
+    facts = _facts_in(choice)
     return None if facts is None else Training(**facts)
+
+
+def _facts_in(choice: Mapping[str, Any]) -> dict[str, Any] | None:
+    facts: dict[str, Any] | None = choice.get(WITH_LENGTH) or choice["training"]
+    return facts

@@ -29,7 +29,7 @@ def _candidates(locked: LockedExperiment, spec: ExperimentSpec) -> Iterator[Patc
     yield more_failures
     if spec.limits.max_trials is None:
         return
-    kept = spec.confirm.trial_count if spec.confirm else 0
+    kept = spec.kept_for_confirmations
     more_trials: Patch = {"limits": {"max_trials": max(spec.limits.max_trials, experiment.trial_count + kept + 1)}}
     yield more_trials
     yield more_trials | more_failures

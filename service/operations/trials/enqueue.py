@@ -93,7 +93,7 @@ def _check_searching(session: Session, experiment: ExperimentRow) -> None:
 def _check_room(experiment: ExperimentRow, spec: ExperimentSpec, count: int) -> None:
     limit, created = spec.limits.max_trials, experiment.trial_count
     if not spec.has_room(created, count):
-        kept = spec.confirm.trial_count if spec.confirm else 0
+        kept = spec.kept_for_confirmations
         what = f"limits.max_trials is {limit}{f', of which confirm keeps {kept}' if kept else ''}"
         raise WrongState(
             f"experiment {experiment.name} has {counted(created, 'trial')} and {what}: no room for {count} "
