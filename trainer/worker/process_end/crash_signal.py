@@ -5,13 +5,13 @@ is lost like one that was killed. Before it ends, Ray logs the signal with the p
 `faulthandler`, which Ray enables, prints the stack of the thread that crashed.
 """
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from trainer.worker.logs.output_end import read_output_end
+from trainer.worker.user_code.user_frames import trainer_folder
 
 SIGNAL = r"^\[[^\]\n]* E {pid} \d+\] \S+ \*\*\* (SIG(?:ABRT|FPE|ILL|SEGV)) received "
 """Ray's line. It has the number of the process, because a child that crashes writes into the same output.
@@ -77,7 +77,7 @@ def _crash(signal: str, output: str) -> UserCrash | None:
     found = STACK.search(output)
     if found is None:
         return None
-    ours = f"{PurePath(find_user_crash.__code__.co_filename).parents[2]}{os.sep}"
+    ours = trainer_folder()
     frames = FRAME.findall(found[1])
     called_by = next((number for number, (file, *_) in enumerate(frames) if file.startswith(ours)), None)
     if called_by is None and CUT not in found[1]:

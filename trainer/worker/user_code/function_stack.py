@@ -1,14 +1,13 @@
 """Says in a trial's log where its training function is, shortly before the processes are killed because of it."""
 
 import logging
-import os
 import sys
 import traceback
 from itertools import dropwhile
-from pathlib import PurePath
 
 from trainer.ray_train.train_session import training_thread, world
 from trainer.worker.user_code.user_code import call, find_function
+from trainer.worker.user_code.user_frames import trainer_folder
 
 logger = logging.getLogger("paceline")
 
@@ -31,7 +30,7 @@ def log_function_stack(why: str) -> None:
 
 def _user_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
     """The frames below the import or the call of the user's function, without the frames of Paceline."""
-    ours = f"{PurePath(log_function_stack.__code__.co_filename).parents[2]}{os.sep}"
+    ours = trainer_folder()
 
     def calls_user(frame: traceback.FrameSummary) -> bool:
         return frame.filename.startswith(ours) and frame.name in CALLS_USER_CODE

@@ -57,9 +57,13 @@ def plain_traceback(error: BaseException) -> str:
     return "".join(["Traceback (most recent call last):\n", *frames.format(), f"{type(error).__name__}\n"])
 
 
+def trainer_folder() -> str:
+    """The folder of the trainer, with a separator at its end, where this code was written: maybe on another machine."""
+    return f"{PurePath(trainer_folder.__code__.co_filename).parents[2]}{os.sep}"
+
+
 def _user_frames(frames: traceback.StackSummary) -> Iterator[traceback.FrameSummary]:
-    # Where this code was written, which may be another machine. Its third parent is the folder of the whole trainer.
-    ours = f"{PurePath(_user_frames.__code__.co_filename).parents[2]}{os.sep}"
+    ours = trainer_folder()
     for frame in frames:
         if not frame.filename.startswith((ours, "<frozen importlib")):
             yield frame
