@@ -56,7 +56,12 @@ class SlotAvailability:
 
     @property
     def takes_no_more(self) -> bool:
-        return self.is_closing or self.is_draining or self.is_broken or self.has_no_room
+        return self.is_draining or self.will_end
+
+    @property
+    def will_end(self) -> bool:
+        """Whether it ends by itself, drained or not."""
+        return self.is_closing or self.is_broken or self.has_no_room
 
     @property
     def is_broken(self) -> bool:

@@ -145,7 +145,7 @@ class Slot(WorkerMessageHandlers):
             nodes=sorted(self._nodes.used),
             given_count=self._received_count,
             draining=self._availability.is_draining,
-            closing=self._availability.is_closing or self._availability.is_broken or self._availability.has_no_room,
+            closing=self._availability.will_end,
             lost_count=self._executor.lost_count,
             bytes_without_room=self._executor.bytes_without_room,
             failed_disks=self._nodes.failed_disks_now(),

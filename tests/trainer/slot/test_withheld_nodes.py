@@ -152,12 +152,14 @@ def test_a_slot_whose_workers_are_on_a_node_that_another_has_found_full_leaves_i
     play(test)
 
 
+def full(_: Any) -> None:
+    """Stands for `ray.put` where the object store has no room."""
+    raise OutOfDiskError("Local disk is full")
+
+
 def test_a_slot_whose_own_node_has_no_room_for_the_package_gives_the_trial_back_and_names_that_node(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: Any) -> None:
-        raise OutOfDiskError("Local disk is full")
-
     async def test(slot: PlayedSlot) -> None:
         monkeypatch.setattr("ray.put", full)
         finish = await slot.execute({"package": slot.service.add_package("x = 1")})
@@ -176,9 +178,6 @@ def test_a_slot_whose_own_node_has_no_room_for_the_package_gives_the_trial_back_
 def test_a_trial_without_a_package_whose_workers_code_finds_no_room_is_given_back_too(
     play: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_: Any) -> None:
-        raise OutOfDiskError("Local disk is full")
-
     async def test(slot: PlayedSlot) -> None:
         monkeypatch.setattr("ray.put", full)
         finish = await slot.execute({})
