@@ -18,7 +18,7 @@ from service.store.sql.database import Database
 
 if TYPE_CHECKING:
     from service.runtime.caches.importance_cache import ImportanceCache
-    from service.runtime.caches.study_cache import StudyCache
+    from service.runtime.proposals import StudyCache
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Context:
     @cached_property
     def proposals(self) -> "StudyCache":
         """Imported at first use, because Optuna takes long, and reports need none."""
-        from service.runtime.caches.study_cache import StudyCache  # noqa: PLC0415
+        from service.runtime.proposals import StudyCache  # noqa: PLC0415
 
         return StudyCache(self.database)
 

@@ -17,8 +17,8 @@ from service.operations.attempts.scheduling.next_trial import (
     try_assign,
 )
 from service.operations.attempts.system_metrics import note_system_metrics
-from service.runtime.caches.study_cache import ProposalPending
 from service.runtime.context import Context
+from service.runtime.proposals import ProposalPending
 from service.store.agents import storage_error_of
 from trainer.wire import Finish, Finished
 

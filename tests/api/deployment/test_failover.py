@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Connection, inspect, text
 
-from service.runtime.caches.study_cache import StudyCache
+from service.runtime.proposals import StudyCache
 from tests.conftest import Api
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)]

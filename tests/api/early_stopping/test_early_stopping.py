@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.caches.study_cache import StudyCache
+from service.runtime.proposals import StudyCache
 from tests.conftest import Api, Held, a_spec
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
 from search.study import Study, propose
-from service.runtime.caches.study_cache import StudyCache
+from service.runtime.proposals import StudyCache
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow

@@ -8,7 +8,7 @@ import pytest
 from search.samplers.gp import Gp
 from search.study import StudyView
 from service.app import application
-from service.runtime.caches.study_cache import StudyCache
+from service.runtime.proposals import StudyCache
 from service.settings import Settings
 from tests.conftest import Api, running
 from tests.timeouts import PATIENCE_SECONDS

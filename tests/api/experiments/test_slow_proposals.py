@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from search.study import StudyView
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
-from service.runtime.caches import study_cache
-from service.runtime.caches.study_cache import StudyCache
+from service.runtime import proposals
 from service.runtime.computation.threads import ASSIGNING
+from service.runtime.proposals import StudyCache
 from tests.conftest import Api, Held
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
@@ -130,7 +130,7 @@ def test_a_claim_does_not_lock_an_experiment_whose_proposal_another_one_makes(
         locked.append(experiment_id)
         return try_to_lock(session, experiment_id)
 
-    monkeypatch.setattr(study_cache, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(proposals, "PATIENCE_SECONDS", 0.0)
     slow = slow_experiment(service, trainer=TORCH)
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(claimed, service, "first")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.domain import retry_policy
-from service.runtime.caches.study_cache import StudyCache
+from service.runtime.proposals import StudyCache
 from tests.conftest import Api
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.caches.study_cache import StudyCache
+from service.runtime.proposals import StudyCache
 from tests.concurrent_calls import at_once
 from tests.conftest import Api, a_spec
 from tests.timeouts import PATIENCE_SECONDS

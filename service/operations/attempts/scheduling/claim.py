@@ -16,8 +16,8 @@ from service.operations.attempts.scheduling.assignment import AttemptEnded, Clai
 from service.operations.attempts.scheduling.experiment_line import Contender, Line, contenders, read_line
 from service.operations.attempts.scheduling.next_trial import ProposalFailed, assign, propose_ahead
 from service.operations.attempts.scheduling.reservations import Cluster, Reservations, clusters_of
-from service.runtime.caches.study_cache import ProposalPending
 from service.runtime.context import Context
+from service.runtime.proposals import ProposalPending
 from service.store.agents import works_under
 from service.store.lookup import experiment_named
 from service.store.sql.database import is_away, is_locked
