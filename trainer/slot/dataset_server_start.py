@@ -9,8 +9,8 @@ from trainer.ray_train.datasets.dataset_server_callback import StartServer
 from trainer.ray_train.processes.worker_start import worker_runtime_env
 from trainer.slot.assignment import Assignment
 from trainer.slot.user_package import UserPackage
+from trainer.worker.datasets.dataset_making import DatasetsJob
 from trainer.worker.datasets.dataset_server import DataPlan, DatasetServer, DatasetServerHandle
-from trainer.worker.datasets.datasets import DatasetsJob
 
 DEFAULTS: dict[str, Any] = {
     "split": None,

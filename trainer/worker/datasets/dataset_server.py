@@ -22,7 +22,7 @@ from trainer.ray_train.processes.forked_children import detach_children_from_ray
 from trainer.ray_train.repeated_calls import at_least_once
 from trainer.resources import Bundle
 from trainer.worker.datasets.data_task_room import await_room
-from trainer.worker.datasets.datasets import Answer, DatasetsJob, make_datasets, no_dataset, value_of
+from trainer.worker.datasets.dataset_making import Answer, DatasetsJob, make_datasets, no_dataset, value_of
 from trainer.worker.failures import (
     CANNOT_START,
     LOST,

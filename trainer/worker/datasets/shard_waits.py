@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from trainer.ray_train.datasets.batch_wait import WaitTimer, timing_waits
 from trainer.ray_train.datasets.dataset_server_callback import blocked_seconds
-from trainer.worker.datasets.datasets import Answer, shard_of
+from trainer.worker.datasets.dataset_making import Answer, shard_of
 
 SPLIT = "the other ranks do not loop over it, as all ranks must if it is split"
 NO_NODE = "no node can run its tasks, by the resources or labels they need"
