@@ -28,7 +28,7 @@ from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.precision_mistakes import precision_mistakes
 from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
-from service.specification.cross_field_checks.end_checks import (
+from service.specification.cross_field_checks.max_trials_checks import (
     mistakes_without_max_trials,
     warnings_without_max_trials,
 )
