@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.chaos.coverage import unchecked
 from tests.chaos.evidence.snapshot import Snapshot
-from tests.chaos.recoveries import recovery_lines, recovery_times
+from tests.chaos.recovery_times import recovery_lines, recovery_times
 from tests.chaos.report import fault_counts, fault_lines
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.chaos.coverage import covered, unchecked
 from tests.chaos.evidence.snapshot import Snapshot, Trial
-from tests.chaos.recoveries import recovery_lines, recovery_times
+from tests.chaos.recovery_times import recovery_lines, recovery_times
 
 
 def report(snapshot: Snapshot, violations: Sequence[str]) -> str:

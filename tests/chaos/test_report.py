@@ -10,7 +10,7 @@ from tests.chaos.evidence.snapshot import Snapshot
 from tests.chaos.faults.fault_injector import Fault
 from tests.chaos.faults.schedule import CUT, PlannedFault, Target
 from tests.chaos.good_run import good_run
-from tests.chaos.recoveries import recoveries
+from tests.chaos.recovery_times import recoveries
 from tests.chaos.report import report
 
 
