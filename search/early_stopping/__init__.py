@@ -7,7 +7,7 @@ from search.early_stopping.paused_trials import PausedTrial, PausedTrials
 from search.early_stopping.peers import Peer, Peers, Standing
 from search.early_stopping.registry import RULES, EarlyStoppingSpec
 from search.early_stopping.rule import Rule
-from search.early_stopping.rules.standalone_rules import NoneSpec
+from search.early_stopping.rules.wrappable_rules import NoneSpec
 
 __all__ = [
     "AT_END",

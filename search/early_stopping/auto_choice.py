@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from search.early_stopping.rule import Rule
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.hyperband import Hyperband
-from search.early_stopping.rules.standalone_rules import NoneSpec
+from search.early_stopping.rules.wrappable_rules import NoneSpec
 from search.early_stopping.training_facts import MIN_RANKED, REDUCTION_FACTOR, Training
 from search.mistakes import listed
 from search.numbers_in_messages import counted

@@ -9,7 +9,7 @@ from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.patient import Patient
 from search.early_stopping.rules.rungs import Rungs
-from search.early_stopping.rules.standalone_rules import NoneSpec
+from search.early_stopping.rules.wrappable_rules import NoneSpec
 from search.mistakes import Mistake, listed
 from search.plugins import PluginFailed
 from search.problem import Problem

@@ -16,7 +16,7 @@ from search.early_stopping.history import ALL, History, MetricReport
 from search.early_stopping.paused_trials import PausedTrials
 from search.early_stopping.peers import Peers
 from search.early_stopping.rule import Rule
-from search.early_stopping.rules.standalone_rules import is_plugin
+from search.early_stopping.rules.wrappable_rules import is_plugin
 from search.plugins import PluginFailed, exits_as_errors, plugin_failures, storable
 from search.problem import Direction
 from search.reported_numbers import finite_number

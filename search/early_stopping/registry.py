@@ -7,10 +7,10 @@ from search.early_stopping.rule_parser import one_of
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.patient import Patient
 from search.early_stopping.rules.pbt import Pbt
-from search.early_stopping.rules.standalone_rules import PLUGINS, WRAPPABLE_RULES
+from search.early_stopping.rules.wrappable_rules import PLUGINS, WRAPPABLE_RULES
 
 # A new rule has a line in OWN_RULES, or here if `patient` cannot wrap it. Then no package may bring one of its name:
-# it is also among the names that `plugins` gets in `standalone_rules`.
+# it is also among the names that `plugins` gets in `wrappable_rules`.
 RULES: dict[str, type[Rule]] = {
     **WRAPPABLE_RULES,
     "patient": Patient,

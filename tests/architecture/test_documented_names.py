@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from search.early_stopping.registry import RULES
-from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.early_stopping.rules.wrappable_rules import PLUGINS
 from search.samplers.registry import OWN_SAMPLERS
 from service.app.application import create_app
 from service.cli.all_commands import app

@@ -7,7 +7,7 @@ import pytest
 
 from search.early_stopping import RULES
 from search.early_stopping.rule import StoppingRule
-from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.early_stopping.rules.wrappable_rules import PLUGINS
 from tests.architecture.documented_tables import code_in, rows_under
 
 PAGE, HEADING = "concepts/early-stopping.md", "## Rules"

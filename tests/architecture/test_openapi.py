@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.early_stopping.rules.wrappable_rules import PLUGINS
 from search.samplers.registry import sampler_plugins
 from service.api.openapi.examples import BODIES
 from tests.architecture.openapi_snapshot import SNAPSHOT, UPDATE, as_text, breaking_changes, current

@@ -17,7 +17,7 @@ from search.early_stopping import RULES, EarlyStoppingSpec, InMemoryHistory, Met
 from search.early_stopping.bracket import Bracket
 from search.early_stopping.compared_metric import ComparedMetric
 from search.early_stopping.decision import MAX_COMPARED_WITH
-from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.early_stopping.rules.wrappable_rules import PLUGINS
 from search.problem import Direction
 from search.space.space import Space
 

@@ -10,7 +10,7 @@ import pytest
 from search.early_stopping import AT_END, COMPLETED, MetricReport, Verdict
 from search.early_stopping.history import ALL, History
 from search.early_stopping.rule import StoppingRule
-from search.early_stopping.rules.standalone_rules import PLUGINS
+from search.early_stopping.rules.wrappable_rules import PLUGINS
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release

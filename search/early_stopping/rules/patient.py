@@ -9,7 +9,7 @@ from search.early_stopping.decision import Verdict, compared
 from search.early_stopping.history import History, MetricReport
 from search.early_stopping.rule import Rule, StoppingRule
 from search.early_stopping.rules.rungs import Rungs
-from search.early_stopping.rules.standalone_rules import NoneSpec, WrappableRule, is_plugin
+from search.early_stopping.rules.wrappable_rules import NoneSpec, WrappableRule, is_plugin
 from search.mistakes import Mistake, refuse
 from search.plugins import plugin_failures
 from search.reported_numbers import finite_number

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from search.early_stopping.auto_choice import ChosenRule, choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
-from search.early_stopping.rules.standalone_rules import NoneSpec
+from search.early_stopping.rules.wrappable_rules import NoneSpec
 from search.early_stopping.training_facts import Training
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.locked_experiment import LockedExperiment

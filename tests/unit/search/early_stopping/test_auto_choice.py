@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from search.early_stopping.auto_choice import MIN_TRIALS, choose_rule
 from search.early_stopping.rule import MAX_COUNT
 from search.early_stopping.rules.hyperband import Hyperband
-from search.early_stopping.rules.standalone_rules import NoneSpec
+from search.early_stopping.rules.wrappable_rules import NoneSpec
 from search.early_stopping.training_facts import Training, concordance
 from search.problem import Problem
 from search.space.space import Space

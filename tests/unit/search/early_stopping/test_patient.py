@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.early_stopping.rules.standalone_rules import PLUGINS, WRAPPABLE_RULES
+from search.early_stopping.rules.wrappable_rules import PLUGINS, WRAPPABLE_RULES
 from search.problem import Direction
 from tests.conftest import examples
 from tests.unit.search.early_stopping.oracle import DIRECTIONS, decisions_agree

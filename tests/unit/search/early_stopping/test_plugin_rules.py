@@ -28,7 +28,7 @@ from search.early_stopping.plugin_rules import (
 from search.early_stopping.rule import StoppingRule
 from search.early_stopping.rule_parser import Missing, one_of
 from search.early_stopping.rules.patient import Patient
-from search.early_stopping.rules.standalone_rules import PLUGINS, NoneSpec
+from search.early_stopping.rules.wrappable_rules import PLUGINS, NoneSpec
 from search.mistakes import parse
 from search.plugins import STORED, PluginExited, PluginFailed, Plugins
 from search.problem import Problem

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from search.early_stopping import RULES
-from search.early_stopping.rules.standalone_rules import WRAPPABLE_RULES
+from search.early_stopping.rules.wrappable_rules import WRAPPABLE_RULES
 from tests.unit.search.early_stopping.trials import Spec, Trials, complaints, rule_of
 
 COMMON = "metric, direction, grace_steps"
