@@ -63,7 +63,7 @@ STARTED_ONCE = {
     "tests/e2e/test_demo.py": "the demo's stack",
     "tests/e2e/test_elastic.py": "the demo's stack",
     "tests/e2e/test_best_report.py": "the demo's stack",
-    "tests/e2e/test_gangs.py": "the demo's stack",
+    "tests/e2e/test_large_worker_groups.py": "the demo's stack",
 }
 """What files share, by their folder or name. It takes many seconds to start."""
 

@@ -15,7 +15,7 @@ from service.api.http.pages import NUMBER_KEY, Cursor, Limit, Page, from_cursor,
 from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
-from service.api.http.unbuffered import UNBUFFERED
+from service.api.http.stream_headers import UNBUFFERED
 from service.api.views.events import EventView, event_view
 from service.errors import NotFound
 from service.runtime.context import Context

@@ -15,7 +15,7 @@ from service.api.http.error_responses import error_responses
 from service.api.http.queries import Whole
 from service.api.http.routes import Route
 from service.api.http.security.revocation import RevocableStream
-from service.api.http.unbuffered import UNBUFFERED
+from service.api.http.stream_headers import UNBUFFERED
 from service.api.trials.log_start import MAX_START_LENGTH, START_HEADER, START_PATTERN, LogStart
 from service.errors import Invalid, NotFound
 from service.operations.attempts.log_state import NO_ATTEMPT, LogState, log_state

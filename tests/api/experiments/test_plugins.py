@@ -221,7 +221,7 @@ def answers(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
     }
     (folder / "bodies.json").write_text(json.dumps(bodies))
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.api.experiments.plugged_in", str(folder), str(folder / "bodies.json")],
+        [sys.executable, "-m", "tests.api.experiments.api_with_plugins", str(folder), str(folder / "bodies.json")],
         env=environment,
         capture_output=True,
         text=True,
@@ -336,7 +336,7 @@ def later_answers(answers: dict[str, Any], tmp_path: Path, environment: dict[str
     nothing.write_text("{}")
     shutil.copytree(answers["data"], data)
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.api.experiments.plugged_in", str(data), str(nothing)],
+        [sys.executable, "-m", "tests.api.experiments.api_with_plugins", str(data), str(nothing)],
         env=environment,
         capture_output=True,
         text=True,
