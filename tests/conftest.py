@@ -61,6 +61,7 @@ STARTED_ONCE = {
     "tests/trainer/": "Ray and an agent for what agents, slots and workers do",
     "tests/mirror/": "MLflow",
     "tests/e2e/test_demo.py": "the demo's stack",
+    "tests/e2e/test_running_stack.py": "the demo's stack",
     "tests/e2e/test_elastic.py": "the demo's stack",
     "tests/e2e/test_best_report.py": "the demo's stack",
     "tests/e2e/test_large_worker_groups.py": "the demo's stack",
