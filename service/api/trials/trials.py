@@ -18,7 +18,7 @@ from service.operations.trials import retry, stop
 from service.operations.trials.enqueue import enqueue
 from service.specification.enqueued_params import MAX_ENQUEUED, parse_enqueued
 from service.store.lookup import experiment_named, trial_named
-from service.store.trials.trials import page_of_trials
+from service.store.trials.trial_pages import page_of_trials
 
 router = APIRouter(tags=["trials"], route_class=Route)
 
