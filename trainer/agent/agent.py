@@ -323,7 +323,7 @@ class Agent:
         running = [slot.runs[0] for slot in self._pool.slots.values() if slot.runs]
         body = {
             "request_id": uuid.uuid4().hex,
-            "nodes": self._pool.offer(),
+            "nodes": self._pool.offer().nodes(),
             "running": running,
             "instance": self._instance,
             "wait_seconds": BUSY_WAIT_SECONDS if running else IDLE_WAIT_SECONDS,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.agent.played_slot import ASSIGNMENT
-from trainer.agent.slot_pool import slot_pool
+from trainer.agent.slot_pool import node_offer, slot_pool
 
 
 @pytest.fixture
@@ -23,6 +23,6 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.fixture
 def to_be_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """An assignment for an idle slot whose workers still live."""
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
+    monkeypatch.setattr(node_offer, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
     lease = {"token": "a", "seconds": 3000}
     return {**ASSIGNMENT, "trial": "t-1", "attempt": 1, "experiment": "x", "lease": lease}

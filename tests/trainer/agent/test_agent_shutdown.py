@@ -65,8 +65,8 @@ class NoSlots:
     def close_all(self) -> None:
         pass
 
-    def offer(self) -> list[dict[str, Any]]:
-        return [{"total": {"CPU": 1}, "free": {"CPU": 1}}]
+    def offer(self) -> Any:
+        return SimpleNamespace(nodes=lambda: [{"total": {"CPU": 1}, "free": {"CPU": 1}}])
 
 
 @pytest.fixture

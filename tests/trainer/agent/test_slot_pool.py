@@ -9,7 +9,7 @@ from ray.exceptions import ActorUnavailableError
 
 from tests.trainer.agent.played_slot import ASSIGNMENT, IDLE, NOTHING_YET, SINCE, STARTING, PlayedSlot, pooled
 from trainer.agent import cluster
-from trainer.agent.slot_pool import slot_pool
+from trainer.agent.slot_pool import node_offer, slot_pool
 from trainer.agent.slot_pool.pooled_slot import PooledSlot
 from trainer.agent.slot_pool.slot_key import slot_key
 from trainer.agent.slot_pool.slot_pool import SlotPool
@@ -218,9 +218,9 @@ def test_idle_slots_make_room_for_one_whose_workers_have_ended(
 ) -> None:
     """Such as after a failure: another trial may have reserved what they held."""
     groups = {"pg-2": [("b", {"CPU": 2.0})]} | ({"pg-1": [("a", {"CPU": 2.0})]} if is_reserved else {})
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=groups.get))
-    monkeypatch.setattr(slot_pool, "free_resources", lambda: {"a": {"CPU": 1.0}})
-    monkeypatch.setattr(slot_pool, "node_labels", dict)
+    monkeypatch.setattr(node_offer, "PlacementGroups", lambda: SimpleNamespace(of=groups.get))
+    monkeypatch.setattr(node_offer, "free_resources", lambda: {"a": {"CPU": 1.0}})
+    monkeypatch.setattr(node_offer, "node_labels", dict)
     pool, closed = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9")), list[str]()
     monkeypatch.setattr(pool, "close", lambda slots: closed.extend(slot.name for slot in slots))
     trainer = {"entrypoint": "train:train_fn", "scaling": {"num_workers": 2}}
@@ -237,9 +237,9 @@ def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "own"))
-    monkeypatch.setattr(slot_pool, "free_resources", lambda: {"own": {"CPU": 1.0}, "large": {"CPU": 8.0}})
-    monkeypatch.setattr(slot_pool, "node_labels", dict)
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: None)
+    monkeypatch.setattr(node_offer, "free_resources", lambda: {"own": {"CPU": 1.0}, "large": {"CPU": 8.0}})
+    monkeypatch.setattr(node_offer, "node_labels", dict)
+    monkeypatch.setattr(node_offer, "PlacementGroups", lambda: None)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     assert pool._node_for_slot({"num_workers": 1}) == "large"
     assert pool._node_for_slot({"num_workers": 1, "max_workers": 4}) == "own"
@@ -251,11 +251,11 @@ def test_the_slot_of_an_elastic_group_is_on_the_agents_node_because_it_outlives_
 
 
 def test_what_an_elastic_group_is_about_to_take_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_pool, "free_resources", lambda: {"a": {"CPU": 8.0}})
-    monkeypatch.setattr(slot_pool, "node_labels", dict)
+    monkeypatch.setattr(node_offer, "free_resources", lambda: {"a": {"CPU": 8.0}})
+    monkeypatch.setattr(node_offer, "node_labels", dict)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     pool.slots = {"starts": pooled(scaling={"num_workers": 1, "max_workers": 6})}
-    assert pool._unclaimed(NOTHING_YET) == {"a": {"CPU": 2.0}}
+    assert pool.offer().unclaimed(NOTHING_YET) == {"a": {"CPU": 2.0}}
 
 
 def test_what_is_freed_is_not_offered_while_a_group_that_does_not_fit_waits_for_it(
@@ -263,12 +263,12 @@ def test_what_is_freed_is_not_offered_while_a_group_that_does_not_fit_waits_for_
 ) -> None:
     total = {"gpus": {"CPU": 4.0, "GPU": 4.0}, "cpus": {"CPU": 4.0}}
     free = {"gpus": {"CPU": 3.0, "GPU": 4.0}, "cpus": {"CPU": 2.0}}
-    monkeypatch.setattr(slot_pool, "free_resources", lambda: free)
-    monkeypatch.setattr(slot_pool, "total_resources", lambda: total)
-    monkeypatch.setattr(slot_pool, "node_labels", dict)
+    monkeypatch.setattr(node_offer, "free_resources", lambda: free)
+    monkeypatch.setattr(node_offer, "total_resources", lambda: total)
+    monkeypatch.setattr(node_offer, "node_labels", dict)
     pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"))
     waits = {"num_workers": 4, "resources_per_worker": {"CPU": 1, "GPU": 1}}
     pool.slots = {"waits": pooled(scaling=waits)}
-    assert pool._unclaimed(NOTHING_YET) == {"gpus": {"CPU": 0.0, "GPU": 0.0}, "cpus": {"CPU": 2.0}}
+    assert pool.offer().unclaimed(NOTHING_YET) == {"gpus": {"CPU": 0.0, "GPU": 0.0}, "cpus": {"CPU": 2.0}}
     pool.slots = {"never fits": pooled(scaling={**waits, "num_workers": 5})}
-    assert pool._unclaimed(NOTHING_YET) == free
+    assert pool.offer().unclaimed(NOTHING_YET) == free

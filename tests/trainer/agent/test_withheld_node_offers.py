@@ -13,7 +13,7 @@ from tests.trainer.agent.played_slot import (
     PlayedSlot,
     pooled,
 )
-from trainer.agent.slot_pool import slot_pool
+from trainer.agent.slot_pool import node_offer, slot_pool
 from trainer.agent.slot_pool.slot_key import slot_key
 from trainer.agent.slot_pool.slot_pool import SlotPool
 from trainer.client.addresses import ServiceAddresses
@@ -28,11 +28,11 @@ class TwoNodes:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         each = {"full": {"CPU": 8.0}, "other": {"CPU": 8.0}}
-        patch.setattr(slot_pool, "total_resources", lambda: each)
-        patch.setattr(slot_pool, "free_resources", lambda: {node: dict(has) for node, has in each.items()})
-        patch.setattr(slot_pool, "node_labels", dict)
+        patch.setattr(node_offer, "total_resources", lambda: each)
+        patch.setattr(node_offer, "free_resources", lambda: {node: dict(has) for node, has in each.items()})
+        patch.setattr(node_offer, "node_labels", dict)
         patch.setattr(slot_pool, "node_address", lambda node: f"address-of-{node}")
-        patch.setattr(slot_pool, "PlacementGroups", lambda: NOTHING_YET)
+        patch.setattr(node_offer, "PlacementGroups", lambda: NOTHING_YET)
         self.pool = SlotPool("an-agent", ServiceAddresses("http://127.0.0.1:9"), clock=lambda: self.now)
 
     def add(self, name: str, status: SlotStatus) -> "WithholdingSlot":
@@ -41,7 +41,7 @@ class TwoNodes:
         return actor
 
     def offered(self) -> list[tuple[Any, str | None]]:
-        return [(Node.model_validate(one).free, one.get("withheld")) for one in self.pool.offer()]
+        return [(Node.model_validate(one).free, one.get("withheld")) for one in self.pool.offer().nodes()]
 
 
 class WithholdingSlot(PlayedSlot):
@@ -108,7 +108,7 @@ def test_a_slot_knows_which_nodes_are_withheld_before_its_assignment(
     cluster.pool.refresh()
     new = cluster.add("new", IDLE)
     cluster.pool.slots["new"].idle_seconds = 0.0
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
+    monkeypatch.setattr(node_offer, "PlacementGroups", lambda: SimpleNamespace(of=lambda _group: []))
     cluster.pool.run(to_be_run, {})
     assert new.told == [("withhold", {"full": WITHHELD_SECONDS}), "run"]
 
@@ -121,8 +121,8 @@ def test_idle_slots_make_room_for_one_whose_workers_are_on_a_withheld_node(monke
     pool._withheld.add("full")
     groups = {"pg-1": [("full", each)], "pg-2": [("other", each)]}
     reserving: Any = SimpleNamespace(of=groups.get)
-    monkeypatch.setattr(slot_pool, "PlacementGroups", lambda: reserving)
-    monkeypatch.setattr(slot_pool, "free_resources", lambda: {} if not closed else {"other": dict(each)})
+    monkeypatch.setattr(node_offer, "PlacementGroups", lambda: reserving)
+    monkeypatch.setattr(node_offer, "free_resources", lambda: {} if not closed else {"other": dict(each)})
     monkeypatch.setattr(pool, "close", lambda slots: closed.extend(pool.slots.pop(slot.name).name for slot in slots))
     trainer = {"entrypoint": "train:train_fn", "scaling": {"num_workers": 8}}
     assignment = {"trial": "t-1", "attempt": 1, "experiment_id": "x-1", "trainer": trainer}
@@ -131,4 +131,4 @@ def test_idle_slots_make_room_for_one_whose_workers_are_on_a_withheld_node(monke
     pool.slots = {"other": pooled("other", placement_group="pg-2", **idle), "same": pooled("same", **{**idle, **same})}
     pool.run(assignment, {})
     assert closed == ["other"]
-    assert pool._unclaimed(reserving) == {"other": {"CPU": 0.0}}
+    assert pool.offer().unclaimed(reserving) == {"other": {"CPU": 0.0}}

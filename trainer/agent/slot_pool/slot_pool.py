@@ -8,24 +8,16 @@ from typing import Any
 import ray
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError
 
-from trainer.agent.cluster import (
-    PlacementGroups,
-    draining_nodes,
-    find_slots,
-    free_resources,
-    node_address,
-    start_slot,
-    total_resources,
-)
+from trainer.agent.cluster import draining_nodes, find_slots, node_address, start_slot
 from trainer.agent.prestarted_workers import PrestartLoop
+from trainer.agent.slot_pool.node_offer import NodeOffer
 from trainer.agent.slot_pool.pooled_slot import AttemptId, PooledSlot, Scaling
 from trainer.agent.slot_pool.slot_key import slot_key
 from trainer.agent.slot_pool.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
-from trainer.ray_train.cluster_state import node_labels, orphaned_placement_groups, remove_group
+from trainer.ray_train.cluster_state import orphaned_placement_groups, remove_group
 from trainer.ray_train.processes.worker_start import forked_runtime_env
-from trainer.reservation import rest_beside
-from trainer.resources import NodeResources, WorkerGroup, bundles_of, find_largest_placement, find_placement
+from trainer.resources import WorkerGroup
 from trainer.slot.nodes.withheld_nodes import WithheldNodes
 from trainer.slot.slot_status import SlotStatus
 from trainer.storable_values import storable_text
@@ -248,48 +240,9 @@ class SlotPool:
                 due.append(slot.starting)
         return due
 
-    def offer(self) -> list[dict[str, Any]]:
-        """Each node that is not drained: total and free resources, labels. What idle slots reserve is free.
-
-        Nothing is free on a node that is withheld, and it has the reason.
-        """
-        free, withheld = self._free_with_idle(), self._withheld.reasons()
-        nodes = self._without_drained(total_resources())
-        labels = node_labels()
-        return [
-            {"total": total, "free": free.get(node, {}), "labels": labels.get(node, {})}
-            | ({"withheld": withheld[node]} if node in withheld else {})  # services of an earlier version refuse it
-            for node, total in nodes.items()
-        ]
-
-    def _without_drained(self, nodes: NodeResources) -> NodeResources:
-        return {node: resources for node, resources in nodes.items() if node not in self._draining}
-
-    def _free_with_idle(self) -> NodeResources:
-        groups = PlacementGroups()
-        free = self._unclaimed(groups)
-        for slot in self.slots.values():
-            if slot.is_idle:
-                groups.release(slot.placement_group, free)
-        return {
-            node: {name: max(0.0, amount) for name, amount in resources.items()} for node, resources in free.items()
-        }
-
-    def _unclaimed(self, groups: PlacementGroups) -> NodeResources:
-        """What is free at Ray, less what slots are about to reserve, or accumulate while their groups do not fit."""
-        usable = self._without_drained(free_resources())
-        free = {node: resources for node, resources in usable.items() if node not in self._withheld}
-        waiting = [
-            slot for slot in self.slots.values() if slot.may_await_resources and groups.of(slot.placement_group) is None
-        ]
-        labels = node_labels() if waiting else {}
-        for slot in waiting:
-            placement = find_largest_placement(slot.scaling or {}, free, labels)
-            if placement is not None:
-                free = placement.free
-            else:
-                free = rest_beside(WorkerGroup.of(slot.scaling or {}), free, total_resources(), labels)
-        return free
+    def offer(self) -> NodeOffer:
+        """What the cluster has for new trials, by the state of the slots at each of its calls."""
+        return NodeOffer(self.slots.values(), self._draining, self._withheld)
 
     def should_wait(self, assignment: dict[str, Any], since: float) -> bool:
         """Whether a busy slot with the assignment's key may become idle soon, and no such slot is idle now.
@@ -306,7 +259,7 @@ class SlotPool:
         slot = next((slot for slot in self.slots.values() if slot.is_idle and slot.key == key), None)
         if slot is None:
             slot = self._start(assignment, key)
-        elif not self._can_keep_its_group(slot):
+        elif not self.offer().may_stay(slot):
             slot.placement_group = None
             self._make_room(assignment["trainer"]["scaling"], keep=slot)
         slot.runs, slot.began, slot.idle_seconds = (assignment["trial"], assignment["attempt"]), False, None
@@ -316,11 +269,6 @@ class SlotPool:
         slot.starting, slot.secrets = assignment, secrets
         slot.assigned_count, slot.call_lost_at = slot.assigned_count + 1, None
         self.prestart.pause()
-
-    def _can_keep_its_group(self, slot: PooledSlot) -> bool:
-        """Whether its workers have not ended, as after a failure, and are on nodes that get new trials."""
-        held = PlacementGroups().of(slot.placement_group)
-        return held is not None and all(node not in self._withheld for node, _ in held)
 
     def _start(self, assignment: dict[str, Any], key: str) -> PooledSlot:
         scaling = assignment["trainer"]["scaling"]
@@ -345,16 +293,15 @@ class SlotPool:
         own = str(ray.get_runtime_context().get_node_id())
         if WorkerGroup.of(scaling).is_elastic and own not in self._draining and own not in self._withheld:
             return own
-        placement = find_placement(bundles_of(scaling), self._unclaimed(PlacementGroups()), node_labels())
+        placement = self.offer().placement(scaling)
         return placement.nodes[0] if placement else None
 
     def _make_room(self, scaling: Scaling, keep: PooledSlot | None = None) -> None:
         """Close idle slots, longest idle first, until the worker group fits; those that remove checkpoints last."""
         idle = [slot for slot in self.slots.values() if slot.is_idle and slot is not keep]
         idle.sort(key=lambda slot: (slot.is_removing, -(slot.idle_seconds or 0)))
-        labels = node_labels() if idle else {}
         for slot in idle:
-            if find_placement(bundles_of(scaling), self._unclaimed(PlacementGroups()), labels) is not None:
+            if self.offer().placement(scaling) is not None:
                 return
             self.close([slot])
 
