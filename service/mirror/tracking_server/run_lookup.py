@@ -1,4 +1,4 @@
-"""MLflow's experiments and runs, found by their tags, and created if there is none."""
+"""MLflow's runs, found by their tags, and created if there is none."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -7,12 +7,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from mlflow.entities import LifecycleStage, Run, ViewType
+from mlflow.entities import Run, ViewType
 from mlflow.exceptions import MlflowException
 
-from service.mirror.mlflow_errors import MlflowRefused
-from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
-from service.mirror.runs.new_runs import EXPERIMENT_TAG, TRIAL_TAG, NewRun, experiment_tags
+from service.mirror.runs.new_runs import TRIAL_TAG, NewRun
 from service.mirror.runs.own_runs import (
     fitting,
     is_own,
@@ -27,7 +25,6 @@ from service.mirror.runs.run_update import milliseconds
 from service.mirror.tracking_server.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
 from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.mirror.tracking_server.tracking_calls import ADVICE, TrackingCalls
-from service.store.tables import ExperimentRow
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +43,6 @@ class EnsuredRun(NamedTuple):
     changed_tags: Mapping[str, str] = MappingProxyType({})
     unknown_run_ids: Sequence[str] = ()
     is_unanswered: bool = False
-
-
-class NamedExperiment(NamedTuple):
-    """MLflow's experiment of a name. `is_usable`: it is Paceline's, and not deleted."""
-
-    mlflow_id: str
-    is_usable: bool
 
 
 class _CreatedRun(NamedTuple):
@@ -74,25 +64,6 @@ class RunLookup(TrackingCalls):
 
         No other is created until a search finds it, or MLflow does not have it any more.
         """
-
-    def ensure_experiment(self, experiment: ExperimentRow) -> str:
-        """Return the id of MLflow's experiment, creating it if needed.
-
-        When the name belongs to another experiment or to a deleted one, the name gets Paceline's id as a suffix.
-        """
-        tags = experiment_tags(experiment)
-        suffix = f" ({experiment.id})"
-        plain = experiment.name[: EXPERIMENT_NAME_LENGTH - len(suffix)]
-        with self._translated_errors():
-            for name in (plain, plain + suffix):
-                find = partial(self._find_experiment, name, experiment.id)
-                ensured, _ = find_or_create(find, partial(self._create_experiment, name, tags))
-                if ensured.is_usable:
-                    return ensured.mlflow_id
-        raise MlflowRefused(
-            f"the names {plain!r} and {plain + suffix!r} are taken in MLflow. "
-            "A deleted MLflow experiment keeps its name until `mlflow gc` removes it"
-        )
 
     def ensure_run(self, mlflow_experiment_id: str, new: NewRun, started_at: datetime) -> EnsuredRun:
         """Return Paceline's run with `new`'s key, creating it if needed. `write` adds its parameters.
@@ -157,16 +128,6 @@ class RunLookup(TrackingCalls):
             if run.info.run_id != kept_run_id and is_unused:
                 log.info("deleting run %s of MLflow, which was created besides %s", run.info.run_id, kept_run_id)
                 repeated(self._client.delete_run, run.info.run_id)
-
-    def _find_experiment(self, name: str, experiment_id: str) -> NamedExperiment | None:
-        found = repeated(self._client.get_experiment_by_name, name)
-        if found is None:
-            return None
-        is_own = found.tags.get(EXPERIMENT_TAG) == experiment_id
-        return NamedExperiment(self._id(found.experiment_id), is_own and found.lifecycle_stage == LifecycleStage.ACTIVE)
-
-    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> NamedExperiment:
-        return NamedExperiment(self._id(self._client.create_experiment(name, tags=tags)), is_usable=True)
 
     def _find_run(self, mlflow_experiment_id: str, new: NewRun, unknown: list[str]) -> EnsuredRun | None:
         """Add the ids of runs that are to be ended to `unknown`."""

@@ -29,6 +29,7 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.runs.run_update import RunUpdate, milliseconds
 from service.mirror.tracking_server.adaptive_size import AdaptiveSize
+from service.mirror.tracking_server.experiment_lookup import ExperimentLookup
 from service.mirror.tracking_server.refused_uploads import is_refused_upload, why_refused
 from service.mirror.tracking_server.repeated_calls import CallTookTooLong, is_too_large, repeated
 from service.mirror.tracking_server.requested_pause import RequestedPause
@@ -40,7 +41,7 @@ MIRROR_AGAIN = "`paceline db mirror-again` has the service write everything agai
 _NOT_FOUND = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
 
 
-class TrackingClient(RunLookup):
+class TrackingClient(ExperimentLookup, RunLookup):
     """A tracking server. Every method is idempotent, so it may be repeated after any failure."""
 
     def __init__(self, uri: str, pause: RequestedPause | None = None) -> None:
