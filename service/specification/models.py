@@ -1,6 +1,5 @@
 """An experiment's specification: the body of `POST /v1/experiments`."""
 
-import math
 import re
 from collections.abc import Iterator
 from functools import cached_property
@@ -19,7 +18,7 @@ from search.constraints import Constraint
 from search.early_stopping import EarlyStoppingSpec, NoneSpec
 from search.early_stopping.compared_metric import ComparedMetric, compared_metric_of, mistakes_in_metric
 from search.early_stopping.comparison_warnings import warnings_about_comparison
-from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
+from search.early_stopping.rules.pbt import Pbt
 from search.mistakes import Mistake, refuse
 from search.plugins import STORED, is_accepted
 from search.problem import Problem
@@ -28,13 +27,24 @@ from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.precision_mistakes import precision_mistakes
 from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
+from service.specification.cross_field_checks.best_report_mistakes import mistakes_in_best_report
+from service.specification.cross_field_checks.confirm_checks import (
+    mistakes_in_confirm,
+    mistakes_in_seed,
+    warnings_about_confirm,
+)
+from service.specification.cross_field_checks.enqueue_mistakes import mistakes_in_enqueue
+from service.specification.cross_field_checks.limits_mistakes import mistakes_in_limits
 from service.specification.cross_field_checks.max_trials_checks import (
     mistakes_without_max_trials,
     warnings_without_max_trials,
 )
+from service.specification.cross_field_checks.pbt_mistakes import mistakes_in_pbt
+from service.specification.cross_field_checks.retention_mistakes import mistakes_in_retention
 from service.specification.cross_field_checks.trainer_mistakes import mistakes_in_trainer
 from service.specification.secrets import mistakes_in_secrets, secret_warnings
 from service.specification.spec_sections import (
+    SEED,
     CheckpointsSpec,
     ConfirmSpec,
     FailuresSpec,
@@ -42,7 +52,7 @@ from service.specification.spec_sections import (
     Objective,
     SpecSection,
 )
-from trainer.wire import Kind, Trainer
+from trainer.wire import Trainer
 
 _EXPERIMENT_ID = re.compile(r"^x-[0-9a-f]{12}$")
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
@@ -66,9 +76,6 @@ Name = Annotated[
 
 AUTO = "auto"
 """`search: auto` leaves the choice of the sampler and of the stopping rule to the service."""
-SEED = "seed"
-"""With `confirm`, the field of `config` that has the trial's seed."""
-MAX_SEED = 2**31 - 1
 
 
 class ExperimentSpec(SpecSection):
@@ -209,7 +216,7 @@ class ExperimentSpec(SpecSection):
             *scale_warnings(self.space),
             *self.search.warnings_with(self.problem),
             *secret_warnings(self.trainer, self.config),
-            *self._confirm_warnings(),
+            *(warnings_about_confirm(self.limits) if self.confirm else ()),
             *self._end_warnings(),
             *warnings_about_comparison(self.early_stopping, self.problem, self.objective_metrics),
         ]
@@ -231,7 +238,7 @@ class ExperimentSpec(SpecSection):
         for mistake in mistakes_in_metric(self.early_stopping, self.objective_metrics):
             yield mistake.under("early_stopping")
         if isinstance(self.early_stopping, Pbt):
-            yield from self._pbt_mistakes(self.early_stopping)
+            yield from mistakes_in_pbt(self.early_stopping, self.space, self.limits.max_trials)
         seed = {SEED: 0} if self.confirm else {}
         constants, accepted = {**seed, **self.config}, is_accepted("trainer", validation)
         for mistake in mistakes_in_trainer(self.trainer, self.space, constants, accepted=accepted):
@@ -240,28 +247,27 @@ class ExperimentSpec(SpecSection):
             yield from self._confirm_mistakes(self.confirm)
         yield from self._limit_mistakes()
         yield from mistakes_in_secrets(self.trainer)
-        yield from self._retention_mistakes()
-        yield from self._best_report_mistakes()
+        yield from mistakes_in_retention(self.checkpoints, self.objectives, self.trainer.kind)
+        yield from mistakes_in_best_report(
+            self.objectives, is_constrained=bool(self.constraints), is_population=self.problem.population
+        )
         yield from self._mistakes_in_names()
-        yield from self._enqueue_mistakes()
+        yield from mistakes_in_enqueue(self.enqueue, self.space, self.limits.max_trials, self.max_search_trials)
 
     def _limit_mistakes(self) -> Iterator[Mistake]:
         if self._may_run_without_end and not isinstance(self.early_stopping, Pbt):
             yield from mistakes_without_max_trials(self._other_limits, is_confirmed=self.confirm is not None)
-        if (self.limits.kill_trial_after_seconds or math.inf) <= (self.limits.max_trial_seconds or 0):
-            yield Mistake(
-                ("limits", "kill_trial_after_seconds"),
-                f"must be more than max_trial_seconds ({self.limits.max_trial_seconds:g}), after which a trial leaves "
-                "by itself at a report",
-            )
-        if self.limits.max_gpu_hours is not None and not self.trainer.group.worker.get("GPU"):
-            yield Mistake(
-                ("limits", "max_gpu_hours"),
-                "counts the GPUs that trials reserve, and these reserve none: set trainer.scaling.use_gpu, or leave it "
-                "out",
-            )
-        if self.limits.no_improvement and len(self.objectives) > 1:
-            yield Mistake(("limits", "no_improvement"), "works with one objective only; leave it out")
+        yield from mistakes_in_limits(self.limits, self.trainer, objective_count=len(self.objectives))
+
+    def _confirm_mistakes(self, confirm: ConfirmSpec) -> Iterator[Mistake]:
+        yield from mistakes_in_confirm(
+            confirm,
+            self.limits,
+            self.checkpoints.keep_best_trials,
+            objective_count=len(self.objectives),
+            is_population=self.problem.population,
+        )
+        yield from mistakes_in_seed(self.space, self.config)
 
     def _mistakes_in_names(self) -> Iterator[Mistake]:
         if self.step_metric == "":
@@ -270,102 +276,10 @@ class ExperimentSpec(SpecSection):
             if name in self.space.root:
                 yield Mistake(("config", name), "is also a parameter of the space; rename one of the two")
 
-    def _pbt_mistakes(self, pbt: Pbt) -> Iterator[Mistake]:
-        for mistake in pbt.mistakes_in_names(self.space):
-            yield mistake.under("early_stopping")
-        if self.limits.max_trials is None or self.limits.max_trials < MIN_MEMBERS:
-            number = "a number, " if self.limits.max_trials is None else ""
-            yield Mistake(("limits", "max_trials"), f"is the population of pbt: must be {number}{MIN_MEMBERS} or more")
-
-    def _retention_mistakes(self) -> Iterator[Mistake]:
-        rules, metrics = self.checkpoints, [one.metric for one in self.objectives]
-        if rules.metric is not None and rules.keep_best_trials is None:
-            yield Mistake(
-                ("checkpoints", "metric"), "ranks trials for keep_best_trials: set that, too, or leave it out"
-            )
-        if rules.metric is not None and rules.metric not in metrics:
-            yield Mistake(("checkpoints", "metric"), f"must be the metric of an objective: {' or '.join(metrics)}")
-        if rules.keep_best_trials is not None and self.trainer.kind is Kind.EXTERNAL:
-            yield Mistake(
-                ("checkpoints", "keep_best_trials"),
-                "must be absent with trainer.kind external: the programs that save the checkpoints have to remove them",
-            )
-
-    def _best_report_mistakes(self) -> Iterator[Mistake]:
-        """The best report of one metric says nothing of the others at that step."""
-        for index, objective in enumerate(self.objectives):
-            if not objective.takes_best:
-                continue
-            path = ("objectives", index, "report")
-            if len(self.objectives) > 1:
-                yield Mistake(
-                    path,
-                    "works with one objective only: the best values of several may come from different reports; leave "
-                    "it out",
-                )
-            if self.constraints:
-                yield Mistake(
-                    path,
-                    "does not work with constraints: the best report need not be one that satisfies them; leave one of "
-                    "them out",
-                )
-            if isinstance(self.early_stopping, Pbt):
-                yield Mistake(
-                    path, "does not work with pbt: its trials change their params on the way; leave one of them out"
-                )
-
-    def _confirm_mistakes(self, confirm: ConfirmSpec) -> Iterator[Mistake]:
-        if len(self.objectives) > 1:
-            yield Mistake(("confirm",), "works with one objective only, which ranks the trials; leave it out")
-        if isinstance(self.early_stopping, Pbt):
-            yield Mistake(
-                ("confirm",), "does not work with pbt: its trials change their params on the way; leave one of them out"
-            )
-        if self.max_search_trials is not None and self.max_search_trials < confirm.top:
-            yield Mistake(
-                ("confirm",),
-                f"keeps {confirm.top} * {confirm.seeds} trials of limits.max_trials ({self.limits.max_trials}), and the"
-                f" search needs {confirm.top} or more: set max_trials to at least {confirm.trial_count + confirm.top}",
-            )
-        kept = self.checkpoints.keep_best_trials
-        if kept is not None and kept < confirm.top:
-            yield Mistake(
-                ("checkpoints", "keep_best_trials"),
-                f"must be confirm.top ({confirm.top}) or more: any of these trials may be confirmed as the best",
-            )
-        if SEED in self.space.root:
-            reason = "with confirm, config.seed is the seed of each trial: rename the parameter"
-            yield Mistake(("space", SEED), reason)
-        first = self.config.get(SEED, 0)
-        if type(first) is not int or not 0 <= first <= MAX_SEED:
-            reason = f"with confirm, it is the seed of the search's trials: must be a whole number from 0 to {MAX_SEED}"
-            yield Mistake(("config", SEED), reason)
-
     def _end_warnings(self) -> Iterator[Mistake]:
         if self._may_run_without_end:
             limits_failures = self.failures.max_failed_trials is not None
             yield from warnings_without_max_trials(self._other_limits, limits_failures=limits_failures)
-
-    def _confirm_warnings(self) -> Iterator[Mistake]:
-        for name in ("max_seconds", "max_gpu_hours"):
-            if self.confirm is not None and getattr(self.limits, name) is not None:
-                yield Mistake(
-                    ("limits", name),
-                    "ends the experiment during its confirmations, too: what has not run by then is not confirmed",
-                )
-
-    def _enqueue_mistakes(self) -> Iterator[Mistake]:
-        count, limit, room = len(self.enqueue), self.limits.max_trials, self.max_search_trials
-        if limit is not None and count > limit:
-            yield Mistake(("enqueue",), f"has {count} entries, more than limits.max_trials")
-        elif room is not None and count > room > 0:
-            yield Mistake(
-                ("enqueue",),
-                f"has {count} entries, more than the {room} trials that confirm leaves of limits.max_trials ({limit})",
-            )
-        for index, params in enumerate(self.enqueue):
-            for mistake in self.space.mistakes_in(params):
-                yield mistake.under("enqueue", index)
 
 
 def _repeated(field: str, metrics: list[str], remedy: str) -> Iterator[Mistake]:

@@ -91,6 +91,10 @@ class FailuresSpec(SpecSection):
     """a trial fails when it reports nothing for this time"""
 
 
+SEED = "seed"
+"""With `confirm`, the field of `config` that has the trial's seed."""
+
+
 class ConfirmSpec(SpecSection):
     """Runs the best configurations of the search again with other seeds: the best of many noisy values is lucky."""
 

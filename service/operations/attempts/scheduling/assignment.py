@@ -9,7 +9,7 @@ from service.operations.checkpoints.folders import event_files_of, run_of
 from service.operations.checkpoints.obsolete_checkpoints import earlier_files
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.specification.models import SEED
+from service.specification.spec_sections import SEED
 from service.store.attempts import attempt_by_request
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
