@@ -18,7 +18,7 @@ from service.store.sql.database import Database
 
 if TYPE_CHECKING:
     from service.runtime.caches.importance_cache import ImportanceCache
-    from service.runtime.proposals import StudyCache
+    from service.runtime.proposals import Proposals
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Context:
         return None if self.database.is_sqlite else self.settings.service_name
 
     @cached_property
-    def proposals(self) -> "StudyCache":
+    def proposals(self) -> "Proposals":
         """Imported at first use, because Optuna takes long, and reports need none."""
-        from service.runtime.proposals import StudyCache  # noqa: PLC0415
+        from service.runtime.proposals import Proposals  # noqa: PLC0415
 
-        return StudyCache(self.database)
+        return Proposals(self.database)
 
     @cached_property
     def importance(self) -> "ImportanceCache":

@@ -1,4 +1,4 @@
-"""Caches the study of each experiment, and proposes from it. A study can be rebuilt from SQL at any time."""
+"""Proposes configurations from the cached study of each experiment, which can be rebuilt from SQL at any time."""
 
 import logging
 import math
@@ -179,7 +179,7 @@ class _Entry:
     is_scheduled: bool = False
 
 
-class StudyCache:
+class Proposals:
     """Proposes configurations: one at a time for an experiment, in parallel for several experiments.
 
     A proposal that was computed ahead is a function of the same history as one that is computed on demand, and is used

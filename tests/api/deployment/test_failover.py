@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Connection, inspect, text
 
-from service.runtime.proposals import StudyCache
+from service.runtime.proposals import Proposals
 from tests.conftest import Api
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)]
@@ -58,7 +58,7 @@ def test_after_a_failover_nothing_is_known_of_trials_that_were_lost(service: Api
     assert service.get(path)["counts"]["completed"] == 0
     third = service.ask(experiment["name"])
     assert third
-    assert third.shown()["params"] == StudyCache(context.database).propose(experiment["id"], 2).params
+    assert third.shown()["params"] == Proposals(context.database).propose(experiment["id"], 2).params
     assert third.shown()["params"] != learned.params
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.proposals import StudyCache
+from service.runtime.proposals import Proposals
 from tests.conftest import Api, Held, a_spec
 
 pytestmark = pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_search_by_curves_goes_on_after_a_restart_as_if_undisturbed(service: A
             assert one
             one.report(accuracy=number / 10)
         experiment = service.get(f"/v1/experiments/{name}")["id"]
-        fresh = StudyCache(context.database).propose(experiment, number + 1)
+        fresh = Proposals(context.database).propose(experiment, number + 1)
         known = context.proposals.propose(experiment, number + 1)
         assert known == fresh
         assert fresh.seen_milestone
@@ -161,7 +161,7 @@ def test_a_search_under_constraints_goes_on_after_a_restart_as_if_undisturbed(se
         assert one
         one.report(accuracy=0.9 + number / 100, memory=0.5)
     known = context.proposals.propose(experiment, 11)
-    assert known.params == StudyCache(context.database).propose(experiment, 11).params
+    assert known.params == Proposals(context.database).propose(experiment, 11).params
 
 
 def test_a_proposal_computed_before_a_rung_is_not_used_after_it(service: Api) -> None:
@@ -175,5 +175,5 @@ def test_a_proposal_computed_before_a_rung_is_not_used_after_it(service: Api) ->
     held[5].report(accuracy=0.9)
     following = service.ask(name)
     assert following
-    after = StudyCache(context.database).propose(experiment, 6)
+    after = Proposals(context.database).propose(experiment, 6)
     assert before.params != after.params

@@ -9,7 +9,7 @@ from search.problem import Observation, Problem
 from search.samplers import SamplerSpec
 from search.space.space import Space
 from search.study import Study, propose
-from service.runtime.proposals import StudyCache
+from service.runtime.proposals import Proposals
 from service.settings import Settings
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow
@@ -288,16 +288,16 @@ def test_all_service_processes_propose_from_the_changed_spec(settings: Settings)
 def test_a_proposal_made_for_the_old_spec_is_not_used(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spec changes between the proposal and the creation of its trial."""
     name = service.create(space={"n": {"type": "int", "low": 0, "high": 100}})["name"]
-    original, calls = StudyCache.propose, []
+    original, calls = Proposals.propose, []
 
-    def propose_and_change(self: StudyCache, experiment_id: str, number: int) -> Any:
+    def propose_and_change(self: Proposals, experiment_id: str, number: int) -> Any:
         params = original(self, experiment_id, number)
         calls.append(params)
         if len(calls) == 1:
             patched(service, name, space={"n": {"low": 42, "high": 42}})
         return params
 
-    monkeypatch.setattr(StudyCache, "propose", propose_and_change)
+    monkeypatch.setattr(Proposals, "propose", propose_and_change)
     assert asked(service, name).assignment["params"] == {"n": 42}
     assert [one.params == {"n": 42} for one in calls[:2]] == [False, True]  # a third one may be computed ahead by now
 

@@ -8,7 +8,7 @@ import pytest
 from search.samplers.gp import Gp
 from search.study import StudyView
 from service.app import application
-from service.runtime.proposals import StudyCache
+from service.runtime.proposals import Proposals
 from service.settings import Settings
 from tests.conftest import Api, running
 from tests.timeouts import PATIENCE_SECONDS
@@ -102,7 +102,7 @@ def test_an_outdated_proposal_is_not_used(service: Api, computed: Computed, monk
     until_nothing_is_scheduled(service)
     context.proposals.prepare(experiment_id(service, name), lambda _: 1)
     computed.wait_for(1)
-    monkeypatch.setattr(StudyCache, "prepare", lambda *_: None)
+    monkeypatch.setattr(Proposals, "prepare", lambda *_: None)
     held.report(accuracy=1)
     held.finish()
     assert service.ask(name)

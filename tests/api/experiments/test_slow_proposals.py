@@ -14,7 +14,7 @@ from search.study import StudyView
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.runtime import proposals
 from service.runtime.computation.threads import ASSIGNING
-from service.runtime.proposals import StudyCache
+from service.runtime.proposals import Proposals
 from tests.conftest import Api, Held
 from tests.timeouts import PATIENCE_SECONDS, wait_until
 
@@ -44,12 +44,12 @@ class Turns:
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
-    found, turn, propose = Turns(), StudyCache.turn, StudyView.propose
+    found, turn, propose = Turns(), Proposals.turn, StudyView.propose
 
     @contextmanager
-    def noted(cache: StudyCache, experiment_id: str) -> Iterator[bool]:
+    def noted(own: Proposals, experiment_id: str) -> Iterator[bool]:
         found.note()
-        with turn(cache, experiment_id) as has_waited:
+        with turn(own, experiment_id) as has_waited:
             yield has_waited
 
     def blocked(view: StudyView, *arguments: Any) -> Any:
@@ -57,9 +57,9 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
         found.released.wait(PATIENCE_SECONDS)
         return propose(view, *arguments)
 
-    monkeypatch.setattr(StudyCache, "turn", noted)
+    monkeypatch.setattr(Proposals, "turn", noted)
     monkeypatch.setattr(StudyView, "propose", blocked)
-    monkeypatch.setattr(StudyCache, "prepare", lambda *_: None)
+    monkeypatch.setattr(Proposals, "prepare", lambda *_: None)
     return found
 
 

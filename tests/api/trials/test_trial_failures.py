@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.domain import retry_policy
-from service.runtime.proposals import StudyCache
+from service.runtime.proposals import Proposals
 from tests.conftest import Api
 
 pytestmark = pytest.mark.slow
@@ -229,14 +229,14 @@ def test_a_search_that_fails_ends_its_experiment_and_no_other(service: Api, monk
     torch = {"kind": "torch", "entrypoint": "a_module:train_fn"}
     broken = service.create(priority=5, trainer=torch)
     healthy = service.create(trainer=torch)["name"]
-    propose = StudyCache.propose
+    propose = Proposals.propose
 
-    def fail_for_one(self: StudyCache, experiment_id: str, number: int) -> Any:
+    def fail_for_one(self: Proposals, experiment_id: str, number: int) -> Any:
         if experiment_id == broken["id"]:
             raise IndexError("a defect of the search")
         return propose(self, experiment_id, number)
 
-    monkeypatch.setattr(StudyCache, "propose", fail_for_one)
+    monkeypatch.setattr(Proposals, "propose", fail_for_one)
     held = service.claim()
     assert held
     assert held.assignment["experiment"] == healthy

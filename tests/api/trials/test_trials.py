@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.proposals import StudyCache
+from service.runtime.proposals import Proposals
 from tests.concurrent_calls import at_once
 from tests.conftest import Api, a_spec
 from tests.timeouts import PATIENCE_SECONDS
@@ -207,13 +207,13 @@ def test_a_finish_that_is_repeated_before_its_answer_gets_the_same_assignment(
     assert held
     held.report(accuracy=0.5)
     both_need_a_proposal = threading.Barrier(2)
-    turn = StudyCache.turn
+    turn = Proposals.turn
 
-    def turn_of_both(self: StudyCache, experiment_id: str) -> AbstractContextManager[bool]:
+    def turn_of_both(self: Proposals, experiment_id: str) -> AbstractContextManager[bool]:
         both_need_a_proposal.wait(PATIENCE_SECONDS)
         return turn(self, experiment_id)
 
-    monkeypatch.setattr(StudyCache, "turn", turn_of_both)
+    monkeypatch.setattr(Proposals, "turn", turn_of_both)
     with ThreadPoolExecutor(2) as pool:
         first, again = pool.map(lambda _: held.finish(next=True), range(2))
     assert first["next"]["number"] == 1
