@@ -16,7 +16,7 @@ from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.experiments import may_run_trials
 from service.store.sql.write_session import WriteSession
 from service.store.tables import TrialRow
-from service.store.trials.trials import find_trial, trials_with
+from service.store.trials.trials import find_trial_numbered, trials_with
 
 RULE_CHANGED = "early stopping was changed"
 """The reason of a trial that continues because the new rule does not pause it."""
@@ -64,7 +64,7 @@ def end_paused(locked: LockedExperiment, reason: str) -> None:
 
 def _continue(decider: Decider, one: Release) -> bool:
     locked = decider.locked
-    trial = find_trial(locked.session, locked.experiment.id, one.number)
+    trial = find_trial_numbered(locked.session, locked.experiment.id, one.number)
     if trial is None or trial.status != TrialStatus.PAUSED:  # another package's rule may name any
         return False
     decider.record(trial, one.decision, one.milestone, one)

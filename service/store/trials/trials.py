@@ -120,7 +120,7 @@ def trial_numbered(session: Session, experiment_id: str, number: int) -> TrialRo
     return session.scalars(_numbered(experiment_id, number)).one()
 
 
-def find_trial(session: Session, experiment_id: str, number: int) -> TrialRow | None:
+def find_trial_numbered(session: Session, experiment_id: str, number: int) -> TrialRow | None:
     return session.scalars(_numbered(experiment_id, number)).one_or_none()
 
 
