@@ -17,7 +17,7 @@ from service.operations.checkpoints.retention_rules import (
     RetainedTrial,
     RetentionRules,
     RetentionVerdict,
-    retention_plan,
+    retention_verdicts,
 )
 from service.runtime.caches.experiment_caches import spec_of
 from service.specification.spec_sections import CheckpointsSpec
@@ -99,7 +99,7 @@ def plan_of(facts: RetentionFacts) -> Plan:
     trials = _trials(facts)
     return Plan(
         experiment=facts.experiment,
-        verdicts=retention_plan(_rules(facts.experiment, facts.rules), trials, _saved(facts), facts.in_use),
+        verdicts=retention_verdicts(_rules(facts.experiment, facts.rules), trials, _saved(facts), facts.in_use),
         trial_ids={row.number: row.id for row in facts.trials},
         ended={row.id for row in facts.trials if row.status not in LIVE_TRIAL},
         needed={*facts.in_use, *(point.uri for point in facts.points.values())},

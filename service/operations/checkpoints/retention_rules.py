@@ -73,7 +73,7 @@ class RetentionVerdict:
     why: str
 
 
-def retention_plan(
+def retention_verdicts(
     rules: RetentionRules,
     trials: Sequence[RetainedTrial],
     checkpoints: Sequence[RetainedCheckpoint],

@@ -12,7 +12,7 @@ from service.operations.checkpoints.retention_rules import (
     RetainedTrial,
     RetentionRules,
     RetentionVerdict,
-    retention_plan,
+    retention_verdicts,
 )
 
 STATUSES = st.sampled_from(list(TrialStatus))
@@ -62,8 +62,8 @@ def experiments(draw: Any) -> tuple[list[RetainedTrial], list[RetainedCheckpoint
     return trials, saved, in_use
 
 
-def removed(plan: list[RetentionVerdict]) -> set[RetainedCheckpoint]:
-    return {one.checkpoint for one in plan if not one.is_kept}
+def removed(verdicts: list[RetentionVerdict]) -> set[RetainedCheckpoint]:
+    return {one.checkpoint for one in verdicts if not one.is_kept}
 
 
 @given(RULES, experiments())
@@ -71,12 +71,12 @@ def test_what_a_pin_an_attempt_a_promotion_an_exploit_or_a_retry_needs_is_never_
     rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]]
 ) -> None:
     trials, saved, in_use = experiment
-    plan = retention_plan(rules, trials, saved, in_use)
-    assert [one.checkpoint for one in plan] == saved
-    assert all(one.why for one in plan)
+    verdicts = retention_verdicts(rules, trials, saved, in_use)
+    assert [one.checkpoint for one in verdicts] == saved
+    assert all(one.why for one in verdicts)
     resumable = set(LIVE_TRIAL) if rules.is_over and not rules.keep_last else {*LIVE_TRIAL, *TRIAL_REVIVALS}
     needed = {trial.resume_uri for trial in trials if trial.status in resumable} | in_use
-    for one in removed(plan):
+    for one in removed(verdicts):
         assert not one.is_pinned
         assert one.agent is not None
         assert one.uri not in needed
@@ -89,9 +89,9 @@ def test_retention_is_idempotent(
     rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]]
 ) -> None:
     trials, saved, in_use = experiment
-    gone = removed(retention_plan(rules, trials, saved, in_use))
+    gone = removed(retention_verdicts(rules, trials, saved, in_use))
     left = [one for one in saved if one not in gone]
-    assert not removed(retention_plan(rules, trials, left, in_use))
+    assert not removed(retention_verdicts(rules, trials, left, in_use))
 
 
 @given(RULES, experiments())
@@ -99,7 +99,7 @@ def test_the_best_trials_keep_their_newest_checkpoints_and_all_trials_do_without
     rules: RetentionRules, experiment: tuple[list[RetainedTrial], list[RetainedCheckpoint], set[str]]
 ) -> None:
     trials, saved, in_use = experiment
-    gone = removed(retention_plan(rules, trials, saved, in_use))
+    gone = removed(retention_verdicts(rules, trials, saved, in_use))
     sign = 1 if rules.direction == "minimize" else -1
     completed = [one for one in trials if one.status is TrialStatus.COMPLETED and one.value is not None]
     ranked = sorted(completed, key=lambda one: (sign * (one.value or 0), one.number))
@@ -118,9 +118,9 @@ def test_what_has_been_removed_would_not_be_kept_later(
 ) -> None:
     """A further trial completes. So a trial does not come to be among the best after it has lost its checkpoints."""
     trials, saved, in_use = experiment
-    before = removed(retention_plan(rules, trials, saved, in_use))
+    before = removed(retention_verdicts(rules, trials, saved, in_use))
     further = RetainedTrial(len(trials), TrialStatus.COMPLETED, value, False, True, None)
-    assert before <= removed(retention_plan(rules, [*trials, further], saved, in_use))
+    assert before <= removed(retention_verdicts(rules, [*trials, further], saved, in_use))
 
 
 def test_a_stopped_trial_may_be_among_the_best_but_displaces_none() -> None:
@@ -130,9 +130,9 @@ def test_a_stopped_trial_may_be_among_the_best_but_displaces_none() -> None:
     stopped = replace(completed, number=1, status=TrialStatus.STOPPED, value=5.0)
     one = RetainedCheckpoint(0, 1, 1, 1, "/0", 10, is_pinned=False, agent="here")
     saved = [one, replace(one, trial=1, uri="/1")]
-    assert not removed(retention_plan(rules, [completed, stopped], saved, in_use=[]))
+    assert not removed(retention_verdicts(rules, [completed, stopped], saved, in_use=[]))
     worse = replace(stopped, value=1.0)
-    assert removed(retention_plan(rules, [completed, worse], saved, in_use=[])) == {saved[1]}
+    assert removed(retention_verdicts(rules, [completed, worse], saved, in_use=[])) == {saved[1]}
 
 
 def test_the_best_checkpoint_of_a_trial_is_kept_beside_its_newest() -> None:
@@ -145,7 +145,7 @@ def test_the_best_checkpoint_of_a_trial_is_kept_beside_its_newest() -> None:
         for trial in (0, 1)
         for step in (1, 2, 3)
     ]
-    gone = removed(retention_plan(rules, [kept, worse], saved, in_use=[]))
+    gone = removed(retention_verdicts(rules, [kept, worse], saved, in_use=[]))
     assert {one.uri for one in gone} == {"/0/2", "/1/1", "/1/2", "/1/3"}
 
 
@@ -161,8 +161,8 @@ def test_each_reason_is_given_in_words() -> None:
     ]
     one = RetainedCheckpoint(0, 1, 1, 1, "/0", 10, is_pinned=False, agent="here")
     saved = [replace(one, trial=number, uri=f"/{number}") for number in range(5)]
-    plan = retention_plan(rules, trials, saved, in_use=[])
-    assert [(verdict.is_kept, verdict.why) for verdict in plan] == [
+    verdicts = retention_verdicts(rules, trials, saved, in_use=[])
+    assert [(one.is_kept, one.why) for one in verdicts] == [
         (True, "trial 0 (completed) is among the best 1"),
         (True, "trial 3 resumes from it"),
         (True, "trial 2 resumes from it if it is retried"),
