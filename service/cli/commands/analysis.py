@@ -47,7 +47,7 @@ def replay(
 ) -> None:
     """Show what another early-stopping rule would have done with the recorded reports. It changes nothing."""
     with connect(url) as client:
-        found = client.replay(experiment, set_option.merge_patch(settings or [], "reduction_factor=2") | {"rule": rule})
+        found = client.replay(experiment, set_option.patch_from(settings or [], "reduction_factor=2") | {"rule": rule})
     console.print_result(found, analysis_tables.replay(found), as_json=as_json)
 
 

@@ -76,7 +76,7 @@ def change(
     url: Url = LOCAL_URL,
 ) -> None:
     """Change the spec of a live experiment. An experiment that ended by a limit runs again when the limit is raised."""
-    patch = set_option.merge_patch(settings)
+    patch = set_option.patch_from(settings)
     with connect(url) as client:
         before = client.experiment(experiment)
         changed = client.change(experiment, patch)

@@ -59,7 +59,7 @@ def submit(
     url: Url = LOCAL_URL,
 ) -> None:
     """Submit an experiment, with its code: the spec's folder, if the entrypoint or a file of the command is in it."""
-    changes = submission.Changes(set_option.merge_patch(settings or []), name, unique)
+    changes = submission.Changes(set_option.patch_from(settings or []), name, unique)
     with connect(url) as client:
         created = submission.submit(client, spec, code, changes)
         console.print_warnings(created.get("warnings", ()))

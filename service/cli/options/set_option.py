@@ -8,7 +8,7 @@ from typing import Any
 from service.cli.argument_values import BadArgument
 
 
-def merge_patch(settings: Sequence[str], example: str = "limits.max_trials=64") -> dict[str, Any]:
+def patch_from(settings: Sequence[str], example: str = "limits.max_trials=64") -> dict[str, Any]:
     """Return settings such as `limits.max_trials=64` as one merge patch (RFC 7396). Raises BadArgument.
 
     Of two conflicting settings the last one wins.
@@ -38,7 +38,7 @@ def fields_of(patch: dict[str, Any], parents: tuple[str, ...] = ()) -> Iterator[
 
 
 def path_text(names: Sequence[str]) -> str:
-    """The path as `merge_patch` reads it."""
+    """The path as `patch_from` reads it."""
     return ".".join(f'"{name}"' if "." in name else name for name in names)
 
 
