@@ -7,7 +7,7 @@ from typing import Any
 
 from trainer.client.answers import REFUSED_AS_TOO_LARGE
 from trainer.client.errors import CallRefused, ServiceUnreachable
-from trainer.client.filter_search import FilterSearch, has_answer_to_heartbeat
+from trainer.client.filter_detector import FilterDetector, has_answer_to_heartbeat
 from trainer.client.http import SYSTEM_METRICS, RepetitionLog, ServiceClient, backoff_delays
 
 logger = logging.getLogger("paceline")
@@ -41,13 +41,13 @@ def post_finish(
     Raises LeaseLost and CallRefused immediately, and ServiceUnreachable once `cancelled` is set.
     """
     path, failure, repetitions = f"/v1/trials/{trial}/finish", body.get("error"), RepetitionLog()
-    search = FilterSearch(FILTERED_SECONDS, partial(has_answer_to_heartbeat, client, trial))
+    detector = FilterDetector(FILTERED_SECONDS, partial(has_answer_to_heartbeat, client, trial))
     for delay in backoff_delays():
         try:
             return client.post(path, body)
         except ServiceUnreachable as error:
             repetitions.add(path, error)
-            if failure is not None and search.is_filtered(error):
+            if failure is not None and detector.is_filtered(error):
                 body, failure = _without(body, failure, NO_TEXT, trial, error), None
             if cancelled.wait(delay):
                 raise

@@ -1,4 +1,4 @@
-"""The output of an attempt's ranks on its way to the service."""
+"""The queue of the output of an attempt's ranks, sent in order."""
 
 import logging
 import time
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from trainer.client.errors import CallRefused, LeaseLost, ServiceDiskFull, ServiceUnreachable
-from trainer.client.filter_search import FilterSearch
+from trainer.client.filter_detector import FilterDetector
 from trainer.client.http import ServiceClient
 from trainer.client.outbox import Batch, Outbox
 
@@ -125,9 +125,9 @@ class LogOutbox(Outbox):
                 self._take_from_queue(self._queued_text)
         return is_over
 
-    def _filter_search(self, body: dict[str, Any]) -> FilterSearch:
+    def _filter_detector(self, body: dict[str, Any]) -> FilterDetector:
         without_text = partial(self._is_answered_without_text, body["rank"], body["offset"])
-        return FilterSearch(FILTERED_SECONDS, without_text)
+        return FilterDetector(FILTERED_SECONDS, without_text)
 
     def _leaves_out(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:  # noqa: ARG002
         """The log then says that this output is missing. Otherwise the trial could not end."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from trainer.client.errors import CallRefused, LeaseLost, ServiceFailed, ServiceUnreachable
-from trainer.client.filter_search import FilterSearch, has_answer_to_heartbeat
+from trainer.client.filter_detector import FilterDetector, has_answer_to_heartbeat
 from trainer.client.http import RepetitionLog, ServiceClient, backoff_delays
 from trainer.client.listener import ReportAnswered, ServiceListener
 from trainer.process_log.context import log_context
@@ -78,13 +78,13 @@ class Outbox(threading.Thread):
             return self._pop()
 
     def _send(self, path: str, body: dict[str, Any]) -> None:
-        search = self._filter_search(body)
+        detector = self._filter_detector(body)
         for delay in backoff_delays():
             try:
                 self._on_answer(body, self._client.post(path, body) or {})
             except ServiceUnreachable as error:
                 self._repetitions.add(self.name, error)
-                is_filtered = search.is_filtered(error) and self._leaves_out(body, error)
+                is_filtered = detector.is_filtered(error) and self._leaves_out(body, error)
                 if not is_filtered and not self._gives_up(error) and not self._closed.wait(delay):
                     continue
             except LeaseLost:
@@ -118,7 +118,7 @@ class Outbox(threading.Thread):
         """Whether to drop the call, instead of repeating it until the service answers."""
         return False
 
-    def _filter_search(self, body: dict[str, Any]) -> FilterSearch:
+    def _filter_detector(self, body: dict[str, Any]) -> FilterDetector:
         raise NotImplementedError
 
     def _leaves_out(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:
@@ -246,8 +246,8 @@ class ReportOutbox(Outbox):
             self._drop_all()
         self._listener.on_report_lost(refused)
 
-    def _filter_search(self, body: dict[str, Any]) -> FilterSearch:  # noqa: ARG002
-        return FilterSearch(FILTERED_SECONDS, partial(has_answer_to_heartbeat, self._client, self._trial))
+    def _filter_detector(self, body: dict[str, Any]) -> FilterDetector:  # noqa: ARG002
+        return FilterDetector(FILTERED_SECONDS, partial(has_answer_to_heartbeat, self._client, self._trial))
 
     def _leaves_out(self, body: dict[str, Any], error: ServiceUnreachable) -> bool:  # noqa: ARG002
         """It ends the attempt, which would otherwise hold its GPUs for as long as the filter is there."""

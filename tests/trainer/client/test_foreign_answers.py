@@ -18,7 +18,7 @@ from tests.trainer.service_listener import listener, nothing
 from trainer import wire
 from trainer.client import http
 from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
-from trainer.client.filter_search import FilterSearch
+from trainer.client.filter_detector import FilterDetector
 from trainer.client.finish import post_finish
 from trainer.client.http import ServiceClient, download_package, post_with_optional
 from trainer.client.listener import ReportAnswered
@@ -166,7 +166,7 @@ def test_output_is_sent_again_until_the_service_itself_answers(
 def test_output_that_a_filter_answers_itself_keeps_neither_other_output_nor_the_end(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    set_constant(monkeypatch, LogOutbox._filter_search, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, LogOutbox._filter_detector, "FILTERED_SECONDS", 0.0)
     outbox = LogOutbox(client(proxy, trial), trial, nothing)
     proxy.filtered = b"/etc/passwd"
     outbox.put(0, 0, "/etc/passwd\n")
@@ -180,7 +180,7 @@ def test_output_that_a_filter_answers_itself_keeps_neither_other_output_nor_the_
 def test_output_is_whole_where_the_service_comes_back_while_it_is_tried_without_text(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_constant(monkeypatch, LogOutbox._filter_search, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, LogOutbox._filter_detector, "FILTERED_SECONDS", 0.0)
     outbox = LogOutbox(client(proxy, trial), trial, nothing)
     proxy.canned = [FOREIGN["a page"]]  # and then the service answers the call without text
     outbox.put(0, 0, "a line\n")
@@ -269,7 +269,7 @@ def test_an_end_that_is_too_large_without_any_text_is_refused(proxy: Proxy, tria
 def test_a_report_that_a_filter_answers_itself_ends_the_attempt(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_constant(monkeypatch, ReportOutbox._filter_search, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, ReportOutbox._filter_detector, "FILTERED_SECONDS", 0.0)
     lost: list[Exception] = []
     outbox = ReportOutbox(client(proxy, trial), trial, listener(on_report_lost=lost.append))
     proxy.filtered = b"select * from"
@@ -282,7 +282,7 @@ def test_a_report_that_a_filter_answers_itself_ends_the_attempt(
 
 
 def test_foreign_answers_before_and_after_an_outage_are_those_of_no_filter() -> None:
-    search = FilterSearch(0.0, lambda: True)
+    search = FilterDetector(0.0, lambda: True)
     page, away = ForeignAnswer("a page"), ServiceUnreachable("503")
     assert [search.is_filtered(one) for one in (page, away, page, page)] == [False, False, False, True]
 
@@ -290,7 +290,7 @@ def test_foreign_answers_before_and_after_an_outage_are_those_of_no_filter() -> 
 def test_a_report_waits_where_heartbeats_get_foreign_answers_too(
     service: FakeService, proxy: Proxy, trial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_constant(monkeypatch, ReportOutbox._filter_search, "FILTERED_SECONDS", 0.0)
+    set_constant(monkeypatch, ReportOutbox._filter_detector, "FILTERED_SECONDS", 0.0)
     lost: list[Exception] = []
     outbox = ReportOutbox(client(proxy, trial), trial, listener(on_report_lost=lost.append))
     proxy.canned = [FOREIGN["a page"]] * 8

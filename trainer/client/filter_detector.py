@@ -8,7 +8,7 @@ from trainer.client.errors import CallRefused, ForeignAnswer, ServiceUnreachable
 from trainer.client.http import ServiceClient, with_alternatives
 
 
-class FilterSearch:
+class FilterDetector:
     """Watches one call, which is repeated.
 
     The call counts as filtered if it gets foreign answers for `seconds`, and one more after the service has answered
