@@ -48,8 +48,8 @@ class DistinctProposals:
     def instead_of(self, params: Params, number: int) -> Params:
         """The params, or if another trial than `number` has them, one that none has and that differs in little.
 
-        When every configuration has a trial, the params. So also if none of the others differs from those: there are
-        fewer configurations than steps where the steps are smaller than floats distinguish.
+        When every configuration has a trial, the params. Also if no untried configuration can be found: floats may not
+        distinguish all steps, so that there are fewer configurations than steps.
         """
         is_only_own = self._numbers.get(self._keys.get(number, frozenset())) == {number}
         if not self._is_tried(params, number) or len(self._numbers) - is_only_own >= self._size:

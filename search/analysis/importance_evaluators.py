@@ -41,10 +41,9 @@ warnings.filterwarnings("ignore", message="Some regimes for parameter|Target and
 
 
 def importances(space: Space, direction: Direction, trials: Trials, evaluator: Evaluator) -> dict[str, float]:
-    """The importance of each parameter that the evaluator can judge; the sum is 1.
+    """The importance of each parameter that the evaluator can judge; the sum is 1, or 0 if none varied.
 
-    A parameter that did not vary has the importance 0; if none varied, all have. The trials are configurations of the
-    space and their values, more than `MIN_TARGET_TRIALS`.
+    The trials are configurations of the space and their values, more than `MIN_TARGET_TRIALS`.
     """
     judged = _judged([set(params) for params, _ in trials], evaluator)
     varied = {name for name in judged if len(set(_positions(space, trials, name))) > 1}

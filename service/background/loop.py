@@ -14,8 +14,8 @@ from service.clock import Clock, utc_now
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-"""Work that fails is tried again after so long, at the latest. If it fails on and has a longer interval: after twice as
-long each time, up to its interval."""
+"""Failed work is tried again after at most this long. If it keeps failing and its own interval is longer, the wait
+doubles each time, up to that interval."""
 MESSAGE_LENGTH = 1000
 """Of an error on /readyz, in characters: libraries quote what another program answers, such as a whole page."""
 

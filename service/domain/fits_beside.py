@@ -1,8 +1,8 @@
 """What other groups may use of nodes on which resources are reserved for a worker group. Pure.
 
-What keeps this free of starvation: the group's workers are planned where the least is missing, first on what is free.
-Nothing that another group may take makes more missing there, and what ends there makes less missing. So the planned
-nodes change only for ones that are nearer to the goal, and once all that runs on them has ended, the group fits.
+What keeps this free of starvation: nothing that another group may take makes more missing where the group's workers
+are planned (`trainer/reservation.py`), and what ends there makes less missing. So the planned nodes change only for
+ones that are nearer to the goal, and once all that runs on them has ended, the group fits.
 """
 
 from collections.abc import Mapping, Sequence

@@ -23,8 +23,9 @@ def name(text: str) -> str:
 def names(originals: Collection[str], known: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Return the name in MLflow of each of the names, no two the same. Those that are `known` have theirs already.
 
-    If MLflow would take some for one, those that it rejects get a hash of the original. All others are as `name` says,
-    so that a curve or column that is alone keeps the name that earlier versions have given it. None gets a known one.
+    Where several would get the same name, those that MLflow would not accept as they are get a hash of the original.
+    All others are as `name` says, so that a curve or column that is alone keeps the name that earlier versions have
+    given it. None gets a known one.
     """
     new = [original for original in originals if original not in known]
     sharers = Counter(map(name, new))

@@ -90,9 +90,8 @@ def create_trial(
     """Create a queued trial with the experiment's next number.
 
     `origin` is `search`, `enqueue` for a configuration from a user, or `confirm`. `source` is what the search took it
-    from, `user`, or `confirmation`; `estimate` is what the sampler's model expects of it, and `warm_start` what earlier
-    experiments have to do with it. `key` is the Idempotency-Key of the user's call. `confirms` is the trial whose
-    params run again, with the `seed`.
+    from, `user`, or `confirmation`; `estimate` and `warm_start` are those of the `Proposal`. `key` is the
+    Idempotency-Key of the user's call. `confirms` is the trial whose params run again, with the `seed`.
     """
     session, experiment, now = locked.session, locked.experiment, locked.now
     id_, number = f"t-{secrets.token_hex(6)}", experiment.trial_count
@@ -193,10 +192,11 @@ def revive_trial(locked: LockedExperiment, trial: TrialRow, to: TrialStatus, *, 
 def request_stop(trial: TrialRow, cause: StopCause, reason: str) -> None:
     """Ask a running trial to leave; its holder learns of it with the answer to its next call.
 
-    The first cause is kept, with three exceptions. A cause which ends the trial replaces a pause, and the trial's time
-    limit: that waits for a report, but other causes do not. And a report that fails the trial does so although the
-    trial was asked to stop at it. A user's stop replaces that of the experiment's end, which would be taken back when
-    the limit is moved.
+    The first cause is kept, with three exceptions:
+
+    1. A cause that ends the trial replaces a pause and the trial's time limit, which both wait for a report.
+    2. A report that fails the trial replaces a stop by a user or by the experiment's end.
+    3. A user's stop replaces that of the experiment's end, which would be taken back when the limit is moved.
     """
     waits = trial.stop_cause in {StopCause.PAUSED, StopCause.MAX_TRIAL_SECONDS} and cause in _ENDING
     fails = trial.stop_cause in {StopCause.USER, StopCause.EXPERIMENT_ENDED} and cause in FAILED_BY_REPORT

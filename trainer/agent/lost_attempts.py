@@ -15,8 +15,8 @@ class LostAttemptAudit:
     """Compares the attempts that the service has named (`held`) with the status of every slot afterwards.
 
     The order matters, because a slot gets its next assignment from the service itself. What a slot was given after the
-    service had answered is not in `held`. What it was given before, the slot knows by then, or it still waits for the
-    service's answer and is asked again. No claim may be under way while the service is asked.
+    service had answered is not in `held`. What it was given before is in its status; or the slot still waits for the
+    service's answer, and is asked again. No claim may be under way while the service is asked.
     """
 
     def __init__(self, held: set[AttemptId], slots: Iterable[PooledSlot]) -> None:

@@ -76,7 +76,7 @@ class DirectReports:
 
 
 async def serve_reports(request: Request) -> Answer:
-    """Answers what `attempts.send_reports` describes."""
+    """Answers as `holder_calls.send_reports` describes."""
     if request.scope["query_string"]:
         check_query(request, ())
     token = bearer_token(header(request, b"authorization"))

@@ -1,4 +1,4 @@
-"""The names of an experiment's metrics in MLflow, which has fewer characters for them."""
+"""The names of an experiment's metrics in MLflow."""
 
 from service.mirror import mlflow_names
 from service.mirror.runs.objectives import best_report_metric

@@ -1,4 +1,4 @@
-"""The names of an experiment's parameters in MLflow, which has fewer characters for them."""
+"""The names of an experiment's parameters in MLflow."""
 
 from collections.abc import Collection
 

@@ -29,7 +29,7 @@ class NewRun:
     """`key` are the tags by which MLflow is searched. A None means that the run does not have the tag.
 
     `identity` are the tags that never change: a run without one of them is not Paceline's. `earlier_values` are the
-    values that earlier versions may have written for a param: of names that MLflow takes for one, that of any.
+    values that earlier versions may have written for a param: where several names are one in MLflow, the values of all.
     """
 
     name: str

@@ -13,7 +13,7 @@ from service.mirror.runs.projection import RunKey
 LOOK_AFTER_SECONDS = (0.0, 30.0, 300.0)
 """MLflow creates a late run when what delays its writes ends, such as a lock in its database."""
 FORGET_AFTER_SECONDS = 3600.0
-"""An entry of which no run became known, or for which MLflow could not be asked, as while it is away."""
+"""When an entry is dropped for which no run is known, or MLflow could not be asked, as while it is away."""
 
 
 @dataclass

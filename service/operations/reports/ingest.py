@@ -40,9 +40,9 @@ def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     """Store the batches of many callers in one transaction, and answer each in its place.
 
     Idempotent by (attempt, sequence). An answer may be LeaseLost, Unauthorized, NotFound or Invalid; such a batch
-    changes nothing. If one batch makes the transaction fail, as one whose experiment is locked, the batches of each
-    experiment are stored in a transaction of their own, and if that fails, too, each batch is. None waits longer for a
-    lock than LOCK_SECONDS: holders repeat what is not stored.
+    changes nothing. If the transaction fails, such as because an experiment is locked, the batches are stored again,
+    those of each experiment in a transaction of their own; if that fails for another reason, each batch in its own.
+    None waits longer for a lock than LOCK_SECONDS: holders repeat what is not stored.
     """
     try:
         return _ingest(context, batches, BRIEF_LOCK_SECONDS if len(batches) > 1 else LOCK_SECONDS)

@@ -1,0 +1,1 @@
+"""What the search gets to see of experiments and trials, in its own terms."""

@@ -1,7 +1,7 @@
 """Sessions that write what comes with every report, such as events and the newest step, in bulk.
 
 `add_later` and `change_later` cost a fraction of what the ORM's unit of work does. Their writes are pending until the
-session flushes. A pending write cannot be read around: the session flushes before each of its statements.
+session flushes. No statement misses a pending write: the session flushes before each of its statements.
 
 A flush writes all rows of a table with one statement; on PostgreSQL, the rows of all tables.
 """
