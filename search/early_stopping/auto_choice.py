@@ -40,16 +40,30 @@ def trials_needed(problem: Problem, *, is_settled: bool = False, is_length_given
     return 1 if is_settled else min(MIN_RANKED, problem.parallelism)
 
 
+def may_assume_length(problem: Problem) -> bool:
+    """Whether trials may be compared by a length that the service assumes, before one has run to its end.
+
+    Only where more trials run at the same time than have to run to their ends: the others show nothing new.
+    """
+    return problem.parallelism > MIN_RANKED and _why_never(problem) is None
+
+
 def choose_rule(problem: Problem, training: Training | None, *, is_settled: bool = False) -> ChosenRule:
-    """The rule `auto` stands for; it is `auto` itself as long as fewer trials than needed have run to their ends."""
+    """The rule `auto` stands for; it is `auto` itself as long as too little is known."""
     why_none = _why_never(problem) or (None if training is None else _why_no_rule(training))
     if why_none is not None:
         return ChosenRule(NoneSpec(), why_none)
-    if training is None or training.trial_count < trials_needed(
-        problem, is_settled=is_settled, is_length_given=training.is_length_given
-    ):
+    if training is None or not _is_known(problem, training, is_settled=is_settled):
         return ChosenRule(Auto(), _why_not_yet(problem, training))
     return _halving(problem, training)
+
+
+def _is_known(problem: Problem, training: Training, *, is_settled: bool) -> bool:
+    """Whether enough is known of trainings to compare trials."""
+    if training.is_length_assumed:
+        return _why_no_promotion(training) is None
+    needed = trials_needed(problem, is_settled=is_settled, is_length_given=training.is_length_given)
+    return training.trial_count >= needed
 
 
 def _halving(problem: Problem, training: Training) -> ChosenRule:
@@ -63,12 +77,15 @@ def _halving(problem: Problem, training: Training) -> ChosenRule:
     if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{_seen(training)}; {those} are stopped, not paused, because {obstacle}")
     reason = f"{_seen(training)}{_times(training)}; {those} are paused, and may be promoted later"
-    return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(problem, training)}), reason)
+    counts = {"extra_count": _extra_count(problem, training), "whole_count": _whole_count(problem, training)}
+    return ChosenRule(rule.model_copy(update={"promote": True, **counts}), reason)
 
 
 def _seen(training: Training) -> str:
     if not training.report_count:
         return f"max_step is {training.max_step}"
+    if training.is_length_assumed:
+        return f"no trial has run to the end yet, and trial {training.number} has come to step {training.last_step}"
     seen = f"trial {training.number} made {counted(training.report_count, 'report')} up to step {training.last_step}"
     if training.is_length_given:
         seen = f"max_step is {training.max_step}, and {seen}"
@@ -81,6 +98,8 @@ def _times(training: Training) -> str:
     """What else speaks for promotion, as far as it is known."""
     if training.start_seconds is None or training.whole_seconds is None:
         return ""
+    if training.is_length_assumed:
+        return f" with checkpoints, so a training is assumed to have {counted(training.length, 'step')}"
     times = f"a start takes {training.start_seconds:.3g} s, and a whole training {training.whole_seconds:.3g} s"
     return f" and saved checkpoints, and {times}"
 
@@ -91,9 +110,17 @@ def _extra_count(problem: Problem, training: Training) -> int:
     With a given length it is until the first one, which would come late. Where many trials run at the same time, it
     comes soon enough, and an additional one was measured to cost more than it brings.
     """
-    if training.is_length_given:
+    if training.compares_first_trials:
         return 0 if training.trial_count or problem.parallelism > MIN_RANKED else 1
     return 0 if training.trial_count >= MIN_RANKED else 1
+
+
+def _whole_count(problem: Problem, training: Training) -> int:
+    """The first trial runs to its end where trials are compared from the start, and many run at the same time.
+
+    Otherwise it would be late when one does, and shows how long a training is, and what a good value is.
+    """
+    return 1 if training.compares_first_trials and problem.parallelism > MIN_RANKED else 0
 
 
 def _why_never(problem: Problem) -> str | None:
@@ -127,7 +154,8 @@ def _why_not_yet(problem: Problem, training: Training | None) -> str:
         why = "the rule is chosen from its reports and checkpoints"
         return f"no trial is stopped until the first trial has run to the end: {why}"
     why = "the rule is chosen from their reports and checkpoints"
-    return f"no trial is stopped until {needed} trials have run to the end ({count} so far): {why}"
+    sooner = ", or one has saved a checkpoint and is worth comparing with" if may_assume_length(problem) else ""
+    return f"no trial is stopped until {needed} trials have run to the end ({count} so far){sooner}: {why}"
 
 
 def _why_no_promotion(training: Training) -> str | None:

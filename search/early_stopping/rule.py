@@ -124,16 +124,16 @@ class StoppingRule(Rule):
             verdict = self.judge(report, milestone, history)
             if verdict is None:
                 continue
-            if verdict.stop and (spared := self.why_spared(report.step)) is not None:
+            if verdict.stop and (spared := self.why_spared(report)) is not None:
                 verdict = replace(verdict, stop=False, pauses=False, reason=f"{verdict.reason}; {spared}")
             yield verdict
             if verdict.stop:
                 return
 
-    def why_spared(self, step: int) -> str | None:
-        """Why no trial is stopped at this step; None where trials may be stopped."""
-        if step < self.grace_steps:
+    def why_spared(self, report: MetricReport) -> str | None:
+        """Why the trial is not stopped at this report, whatever it says; None where it may be stopped."""
+        if report.step < self.grace_steps:
             return f"no trial is stopped before step {self.grace_steps}"
-        if self.last_step is not None and step >= self.last_step:
+        if self.last_step is not None and report.step >= self.last_step:
             return f"no trial is stopped at its last step, {self.last_step}"
         return None

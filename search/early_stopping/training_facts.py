@@ -12,6 +12,12 @@ CHANCE = 0.5
 """The share of pairs that ranks have in the right order when they tell nothing."""
 MIN_RANKED = 4
 """So many whole trials show whether early ranks agree with those of the ends: six pairs."""
+REPORTS_BEFORE_RUNG = 3
+"""The lowest rung of an assumed length is at the third report: a 27th of a training of 81 reports, and a third of one
+of nine."""
+TRIALS_PER_LENGTH = 2
+MAX_LENGTH = 2**53
+"""The largest step that a rule may name."""
 MAX_START_SHARE = 0.5
 """Of a whole training. Up to here promotion was measured to lose nothing to stopping when starts become dearer, because
 each trial that is stopped is also followed by the start of another one."""
@@ -28,7 +34,9 @@ class Training:
     their pairs that were in the order of their ends; empty with fewer than MIN_RANKED of them.
 
     `max_step` is the last step of a whole training, if the user has given it. Then `trial_count` only says whether this
-    trial has run to its end, and `report_count` is 0 as long as no trial has shown anything.
+    trial has run to its end, and `report_count` is 0 as long as no trial has shown anything. `assumed_max_step` is what
+    the service has assumed in its place, so that trials are compared before one has run to its end; from that end on,
+    it only says that they have been.
     """
 
     number: int
@@ -41,6 +49,7 @@ class Training:
     trial_count: int = 1
     concordances: Mapping[str, float] = field(default_factory=dict)
     max_step: int | None = None
+    assumed_max_step: int | None = None
 
     @classmethod
     def given(cls, max_step: int) -> Self:
@@ -52,11 +61,23 @@ class Training:
         return self.max_step is not None
 
     @property
+    def is_length_assumed(self) -> bool:
+        """Whether no trial has shown the length yet, and the service goes by an assumed one."""
+        return self.assumed_max_step is not None and not self.trial_count
+
+    @property
+    def compares_first_trials(self) -> bool:
+        """Whether trials are compared before one has run to its end."""
+        return self.is_length_given or self.assumed_max_step is not None
+
+    @property
     def length(self) -> int:
         """The last step of a whole training: the given one, unless the trial shows that it must be wrong.
 
         A small difference must not move the rungs, because trials that are paused below the new ones continue.
         """
+        if self.assumed_max_step is not None and self.is_length_assumed:
+            return self.assumed_max_step
         if self.max_step is None or self.last_step >= REDUCTION_FACTOR * self.max_step:
             return self.last_step
         return self.max_step if self._reported_from <= self.max_step else self.last_step
@@ -116,9 +137,36 @@ class Training:
         """Whether a training up to that step is so much longer that another rung fits into it, or the first one."""
         return not self.report_count or last_step >= REDUCTION_FACTOR * max(1, self.last_step)
 
+    @property
+    def shows_lowest_rung(self) -> bool:
+        """Whether the trial, which still trains, has come to a step at which others may be compared, and paused.
+
+        A step to which trials come in less time than they take to start is too early: most of the time would go to
+        starts.
+        """
+        if self.report_count < REPORTS_BEFORE_RUNG or self.start_seconds is None or self.seconds is None:
+            return False
+        return self.checkpoint_gap is not None and self.start_seconds <= self.seconds
+
+    def assuming_length(self) -> "Training":
+        """The training with the length that has its lowest rung where the trial is now."""
+        return replace(self, assumed_max_step=min(LOWEST_RUNG * max(1, self.last_step), MAX_LENGTH))
+
+    def for_trials(self, count: int, parallelism: int) -> "Training":
+        """The training with the length that is assumed once so many trials have been created.
+
+        It is three times as long after each TRIALS_PER_LENGTH times `parallelism` trials: in long trainings, trials
+        would otherwise be used up at rungs that are too low to tell anything.
+        """
+        length = self.assuming_length().length
+        for _ in range(max(0, count - parallelism) // (TRIALS_PER_LENGTH * parallelism)):
+            length = min(REDUCTION_FACTOR * length, MAX_LENGTH)
+        return replace(self, assumed_max_step=length)
+
     def after(self, ended: "Training") -> "Training":
         """What is known after another trial has ended; the same unless it has shown something that matters."""
-        is_first_end = self.trial_count < ended.trial_count == 1 and ended.last_step >= self.last_step
+        is_first_end = self.trial_count < ended.trial_count == 1
+        is_first_end &= self.is_length_assumed or ended.last_step >= self.last_step
         if self.is_short_beside(ended.last_step) or is_first_end:
             return ended if ended.seconds is not None else ended.with_start_of(self)
         if ended.starts_cheaply and not self.starts_cheaply:

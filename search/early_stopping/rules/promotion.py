@@ -120,7 +120,7 @@ def _reason(rule: Rungs, report: MetricReport, rung: int, cutoff: float | None, 
 
 def _why_paused(rule: Rungs, report: MetricReport, cutoff: float | None) -> str:
     tie = "; older trials with this value come first" if report.value == cutoff else ""
-    return tie if rule.why_spared(report.step) else f"{tie}; it is paused there"
+    return tie if rule.why_spared(report) else f"{tie}; it is paused there"
 
 
 def _promotion(

@@ -20,7 +20,8 @@ class Rungs(StoppingRule):
     Among fewer than `reduction_factor` trials only the best one passes.
 
     `bootstrap_count`: the number of trials that must have reached a rung before one passes it; these trials are
-    stopped. `extra_count`: the number of trials that pass in addition.
+    stopped. `extra_count`: the number of trials that pass in addition. `whole_count`: the number of first trials that
+    are never stopped, so that it is soon known what a whole training is like.
     """
 
     min_step: Annotated[int, Field(ge=1)] = 1
@@ -31,11 +32,19 @@ class Rungs(StoppingRule):
     """how many trials must have reached a rung before one passes it"""
     extra_count: Annotated[int, Field(ge=0)] = 0
     """how many more trials pass a rung"""
+    whole_count: Annotated[int, Field(ge=0)] = 0
+    """how many of the first trials run to their ends; they are compared all the same"""
 
     def quota(self, count: int) -> int:
         """How many of `count` trials at a rung pass it. With promotion this may be 0: then all of them are paused."""
         best = max(count // self.reduction_factor, 0 if self.pauses else 1)
         return min(best + self.extra_count, count)
+
+    def why_spared(self, report: MetricReport) -> str | None:
+        if report.number < self.whole_count:
+            which = f"first {self.whole_count} trials run" if self.whole_count > 1 else "first trial runs"
+            return f"the {which} to the end"
+        return super().why_spared(report)
 
     def first_rung(self, pool: int) -> int:
         """The step of the pool's lowest rung; each further rung is at `reduction_factor` times the step."""

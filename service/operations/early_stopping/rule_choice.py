@@ -10,21 +10,24 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping.auto_choice import ChosenRule, choose_rule, trials_needed
+from search.early_stopping.auto_choice import ChosenRule, choose_rule, may_assume_length, trials_needed
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.wrappable_rules import NoneSpec
 from search.early_stopping.training_facts import Training
+from service.operations.early_stopping.recorded_milestones import MAX_LOCKED_EVENTS
 from service.operations.early_stopping.rule_change import rebuild_milestones
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.stored_spec_change import store_spec
+from service.runtime.caches.experiment_caches import spec_of
 from service.specification.initial_rule import given_training, with_rule
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.training_facts import longest_trial, shows_training, training_of, with_ranks
 from service.store.events import append_event
-from service.store.tables import TrialRow
+from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
 
 WITH_LENGTH = "training_with_length"
+COMPARED_EARLY = "training_compared_early"
 
 
 def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec | None:
@@ -36,11 +39,41 @@ def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: Tr
     if experiment.rule_choice is None or experiment.end_reason is not None:
         return None
     known = _training_in(experiment.rule_choice)
-    if not shows_training(trial, is_length_given=known is not None and known.is_length_given):
+    learned = None
+    if shows_training(trial, is_length_given=known is not None and known.is_length_given):
+        learned = _learned(locked.session, spec, trial, known)
+    elif known is not None and known.is_length_assumed:
+        learned = known.for_trials(experiment.trial_count, spec.problem.parallelism)
+    return None if learned in (None, known) else _change_rule(locked, spec, learned)
+
+
+def may_show_length(experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow) -> bool:
+    """Whether a trial that still trains, and has just saved a checkpoint, may be enough to choose a rule by."""
+    choice = experiment.rule_choice
+    is_waiting = choice is not None and _facts_in(choice) is None and isinstance(spec.early_stopping, Auto)
+    return is_waiting and trial.confirms is None and may_assume_length(spec.problem)
+
+
+def choose_while_training(locked: LockedExperiment, trial: TrialRow) -> ExperimentSpec | None:
+    """Choose by an assumed length, if the trial has come far enough; `may_show_length` is true of it.
+
+    Returns the spec that holds from now on; None if it is unchanged. Nothing is chosen if so many reports would have to
+    be read that the lock would be kept for long: then trials that run to their ends are waited for.
+    """
+    experiment = locked.experiment
+    spec = spec_of(experiment)
+    if experiment.event_count > MAX_LOCKED_EVENTS or not may_show_length(experiment, spec, trial):
         return None
-    learned = _learned(locked.session, spec, trial, known)
-    if learned is None:
+    seen = training_of(locked.session, trial)
+    if seen is None or not seen.shows_lowest_rung:
         return None
+    assumed = seen.for_trials(experiment.trial_count, spec.problem.parallelism)
+    if isinstance(choose_rule(spec.problem, assumed).rule, Auto | NoneSpec):
+        return None
+    return _change_rule(locked, spec, assumed)
+
+
+def _change_rule(locked: LockedExperiment, spec: ExperimentSpec, learned: Training) -> ExperimentSpec | None:
     after = _choose(locked, spec, learned)
     if after.early_stopping != spec.early_stopping:
         rebuild_milestones(locked, after)
@@ -110,7 +143,7 @@ def _is_enough(spec: ExperimentSpec, trial: TrialRow, known: Training) -> bool:
 
 def _counted(session: Session, experiment_id: str, spec: ExperimentSpec, training: Training) -> Training:
     """The training with what the first whole trials have shown, if more of them are needed than it knows."""
-    is_enough = training.trial_count >= _trials_needed(spec, training)
+    is_enough = training.trial_count >= _trials_needed(spec, training) or training.is_length_assumed
     return training if is_enough else with_ranks(session, experiment_id, training)
 
 
@@ -148,12 +181,16 @@ def stored_choice(chosen: ChosenRule, training: Training | None) -> dict[str, An
     Earlier versions take each `training` for that of a whole trial. Where the length is given it may be another one, so
     it has a place that they do not read.
     """
-    facts = None if training is None else asdict(training)
-    if training is not None and training.is_length_given:
-        return {"why": chosen.reason, "training": None, WITH_LENGTH: facts}
-    if facts is not None:
-        del facts["max_step"]
-    return {"why": chosen.reason, "training": facts}
+    facts = {} if training is None else asdict(training)
+    if training is not None and training.compares_first_trials:
+        place = WITH_LENGTH if training.is_length_given else COMPARED_EARLY
+        unused = "assumed_max_step" if training.is_length_given else "max_step"
+        return {"why": chosen.reason, "training": None, place: _without(facts, unused)}
+    return {"why": chosen.reason, "training": _without(facts, "max_step", "assumed_max_step") or None}
+
+
+def _without(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name not in names}
 
 
 def _training_in(choice: Mapping[str, Any]) -> Training | None:
@@ -162,5 +199,5 @@ def _training_in(choice: Mapping[str, Any]) -> Training | None:
 
 
 def _facts_in(choice: Mapping[str, Any]) -> dict[str, Any] | None:
-    facts: dict[str, Any] | None = choice.get(WITH_LENGTH) or choice["training"]
+    facts: dict[str, Any] | None = choice.get(WITH_LENGTH) or choice.get(COMPARED_EARLY) or choice["training"]
     return facts

@@ -12,6 +12,7 @@ from service.operations.attempts.leases import LeasedAttempt, lock_leased_attemp
 from service.operations.attempts.orders import order_at_report
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
+from service.operations.early_stopping.rule_choice import choose_while_training, may_show_length
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints, kept_without
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
@@ -87,6 +88,7 @@ def _ingest(context: Context, batches: Sequence[ReportBatch], lock_seconds: floa
             ingestion.take_batch(one, batch) if isinstance(one, LeasedAttempt) else one
             for one, batch in zip(found, batches, strict=True)
         ]
+        ingestion.choose_rules()
     context.new_events.notify()
     if ingestion.has_released:
         context.capacity_freed.notify()
@@ -97,10 +99,14 @@ def _ingest(context: Context, batches: Sequence[ReportBatch], lock_seconds: floa
 
 @dataclass
 class _Ingestion:
-    """The batches of one transaction. `has_released`: a report has queued paused trials, which other slots may run."""
+    """The batches of one transaction. `has_released`: a report has queued paused trials, which other slots may run.
+
+    `telling` has the trials whose reports may tell enough to choose an early-stopping rule, by experiment.
+    """
 
     context: Context
     has_released: bool = False
+    telling: dict[str, LeasedAttempt] = field(default_factory=dict)
 
     def take_batch(self, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
         """Store the reports of one call, and return its answer.
@@ -132,7 +138,14 @@ class _Ingestion:
                 self._count(leased, report, step)
             else:
                 set_aside(leased, report, step)
+        if counts and report.checkpoint and may_show_length(leased.experiment, leased.spec, leased.trial):
+            self.telling[leased.experiment.id] = leased
         return add_checkpoint(leased, report, step) if counts else kept_without(leased, report)
+
+    def choose_rules(self) -> None:
+        """After all reports: each was judged by the rule of before, and is compared with by the new one."""
+        for leased in self.telling.values():
+            choose_while_training(leased, leased.trial)
 
     def _count(self, leased: LeasedAttempt, report: Report, step: int) -> None:
         """Add the report to the curve, and let early stopping decide on the trial, and on paused ones."""

@@ -65,6 +65,7 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
         seconds=None if step is None else step * count,
         trial_count=int(is_whole),
         max_step=None if known is None else known.max_step,
+        assumed_max_step=None if known is None else known.assumed_max_step,
     )
 
 
