@@ -51,5 +51,5 @@ def chosen(service: Api, name: str) -> list[dict[str, Any]]:
 def rule(service: Api, name: str) -> dict[str, Any]:
     """What the experiment shows of its rule, as far as it is not a default."""
     shown = experiment(service, name)["early_stopping"]
-    interesting = ("max_step", "min_step", "weighted", "promote", "extra_count")
+    interesting = ("max_step", "min_step", "weighted", "promote", "extra_count", "whole_count")
     return {"rule": shown["name"]} | {key: shown["options"][key] for key in interesting if shown["options"].get(key)}

@@ -1,0 +1,203 @@
+"""`search: auto` with many trials at the same time: they are compared before one has run to its end."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from service.operations.early_stopping import rule_choice
+from service.store.sql.database import database_now
+from service.store.tables import AttemptRow, ExperimentRow, ReportRow
+from tests.api.early_stopping.chosen_rules import STEPS, STOPPING, chosen, created, rule, takes
+from tests.api.early_stopping.promotion import experiment, given, patched, resumed_at, trials
+from tests.conftest import Api, Held
+
+pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
+
+WORKERS = 8
+EARLY = {"rule": "hyperband", "weighted": True, "promote": True, "whole_count": 1}
+ASSUMED = EARLY | {"max_step": 81, "min_step": 3}
+
+
+def searching(service: Api, **limits: Any) -> str:
+    name: str = created(service, limits={"max_trials": 60, "parallelism": WORKERS} | limits)["name"]
+    return name
+
+
+def reported(held: Held, steps: int, *, value: float = 0.5, saves: bool = True, start: float = 1.0) -> str:
+    """Report so many steps of ten seconds each, after a start of so many seconds; returns the last decision."""
+    decision = "continue"
+    for _ in range(steps):
+        step = resumed_at(held) + held.sequence + 1
+        ten_seconds_pass(held, start)
+        decision = str(held.report(accuracy=value, checkpoint=f"/{held.trial}/{step}" if saves else None)["decision"])
+        if decision == "stop":
+            break
+    return decision
+
+
+def ten_seconds_pass(held: Held, start: float) -> None:
+    """The trial's start and its earlier reports are moved to the past."""
+    with held.api.app.state.context.database.write() as session:
+        now, own = database_now(session), select(AttemptRow).where(AttemptRow.trial_id == held.trial)
+        rows = session.scalars(select(ReportRow).where(ReportRow.trial_id == held.trial).order_by(ReportRow.step)).all()
+        for ago, row in enumerate(reversed(rows), 1):
+            row.at = now - timedelta(seconds=10 * ago)
+        attempt = session.scalars(own.order_by(AttemptRow.number.desc())).first()
+        assert attempt
+        attempt.started_at = now - timedelta(seconds=start + 10 * (len(rows) + 1))
+
+
+def whole(held: Held, *, value: float = 0.9) -> None:
+    """Train the trial, which is not asked to stop, to its end."""
+    assert reported(held, STEPS - held.sequence, value=value) == "continue"
+    takes(held, 1.0)
+    assert held.finish()["status"] == "completed"
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_third_report_with_a_checkpoint_is_the_lowest_rung(service: Api) -> None:
+    name = searching(service)
+    first, *others = [given(service, name) for _ in range(WORKERS)]
+    reported(first, 2, value=0.9)
+    assert rule(service, name) == {"rule": "auto"}
+    assert reported(first, 1, value=0.9) == "continue"
+    assert rule(service, name) == ASSUMED
+    why = (
+        "no trial has run to the end yet, and trial 0 has come to step 3 with checkpoints, so a training is assumed to "
+        "have 81 steps; trials that fall behind from step 3 on are paused, and may be promoted later"
+    )
+    assert experiment(service, name)["early_stopping"]["why"] == why
+    event = chosen(service, name)[-1]
+    assert (event["training"]["assumed_max_step"], event["training"]["trial_count"]) == (81, 0)
+    lowest = [one for one in others if trial(service, one)["bracket"]["number"] == 0]
+    assert [reported(one, 3, value=0.1 * rank) for rank, one in enumerate(lowest)][:2] == ["stop", "stop"]
+    assert lowest[0].finish("stopped")["status"] == "paused"
+
+
+def trial(service: Api, held: Held) -> dict[str, Any]:
+    found: dict[str, Any] = service.get(f"/v1/trials/{held.trial}")
+    return found
+
+
+def test_the_first_trial_goes_on_whatever_it_reports(service: Api) -> None:
+    name = searching(service)
+    first, *others = [given(service, name) for _ in range(WORKERS)]
+    reported(others[0], 3)
+    for one in others[1:]:
+        reported(one, 9)
+    whole(first, value=0.0)
+
+
+def test_the_first_whole_trial_shows_the_length(service: Api) -> None:
+    name = searching(service)
+    first, *others = [given(service, name) for _ in range(WORKERS)]
+    reported(first, 3)
+    whole(first)
+    assert rule(service, name) == EARLY | {"max_step": STEPS, "min_step": 1}
+    assert "trial 0 made 9 reports up to step 9 and saved checkpoints" in experiment(service, name)["early_stopping"]["why"]
+    for one in others:
+        if reported(one, STEPS) == "continue":
+            takes(one, 1.0)
+            one.finish()
+    assert [event["early_stopping"]["options"]["rule"] for event in chosen(service, name)] == [
+        "auto",
+        "hyperband",
+        "hyperband",
+    ]
+
+
+def test_a_training_without_checkpoints_shows_its_length_at_its_end(service: Api) -> None:
+    name = searching(service)
+    held = [given(service, name) for _ in range(WORKERS)]
+    for one in held:
+        reported(one, STEPS, saves=False)
+    assert rule(service, name) == {"rule": "auto"}
+    for one in held[:4]:
+        takes(one, 1.0)
+        one.finish()
+    assert rule(service, name)["rule"] in ("hyperband", "none")
+
+
+def test_a_rung_comes_not_before_it_is_worth_a_start(service: Api) -> None:
+    name = searching(service)
+    held = given(service, name)
+    reported(held, 4, start=45)
+    assert rule(service, name) == {"rule": "auto"}
+    reported(held, 1, start=45)
+    assert rule(service, name) == EARLY | {"max_step": 27 * 5, "min_step": 5}
+
+
+def test_a_checkpoint_that_is_uploaded_later_counts(service: Api) -> None:
+    name = searching(service)
+    held = given(service, name)
+    reported(held, 3, saves=False)
+    assert rule(service, name) == {"rule": "auto"}
+    held.sequence -= 1
+    held.report(accuracy=0.5, checkpoint=f"/{held.trial}/3")
+    assert rule(service, name) == ASSUMED
+
+
+def test_four_trials_at_the_same_time_run_to_their_ends(service: Api) -> None:
+    name = searching(service, parallelism=4)
+    held = [given(service, name) for _ in range(4)]
+    for one in held:
+        assert reported(one, STEPS) == "continue"
+    assert rule(service, name) == {"rule": "auto"}
+
+
+def test_the_assumed_length_grows_with_the_trials(service: Api) -> None:
+    """Trials that are paused below the new rungs continue."""
+    name = searching(service)
+    first, *others = [given(service, name) for _ in range(WORKERS)]
+    reported(first, 3, value=0.9)
+    paused = next(one for one in others if trial(service, one)["bracket"]["number"] == 0)
+    assert reported(paused, 3, value=0.05) == "stop"
+    assert paused.finish("stopped")["status"] == "paused"
+    others.remove(paused)
+    while len(trials(service, name)) < 3 * WORKERS:
+        assert rule(service, name) == ASSUMED
+        left = others.pop(0)
+        left.finish("stopped") if reported(left, 9, value=0.1) == "stop" else left.fail()
+        others.append(given(service, name))
+    assert rule(service, name) == ASSUMED
+    others[0].fail()
+    assert rule(service, name) == EARLY | {"max_step": 243, "min_step": 9}
+    assert trial(service, paused)["status"] == "queued"
+    why = "so a training is assumed to have 243 steps; trials that fall behind from step 9 on are paused"
+    assert why in experiment(service, name)["early_stopping"]["why"]
+
+
+def test_a_long_history_is_not_read_while_a_report_waits(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_choice, "MAX_LOCKED_EVENTS", 5)
+    name = searching(service)
+    held = given(service, name)
+    reported(held, STEPS)
+    assert rule(service, name) == {"rule": "auto"}
+
+
+def test_an_earlier_version_reads_no_assumed_length(service: Api) -> None:
+    """It would take it for that of a whole trial."""
+    name = searching(service)
+    reported(given(service, name), 3)
+    with service.app.state.context.database.read() as session:
+        choice = session.scalars(select(ExperimentRow.rule_choice)).one()
+    assert choice["training"] is None
+    assert choice["training_compared_early"]["assumed_max_step"] == 81
+
+
+def test_a_rule_of_the_user_stays(service: Api) -> None:
+    name = searching(service)
+    held = given(service, name)
+    patched(service, name, early_stopping=STOPPING)
+    reported(held, 3)
+    assert rule(service, name) == STOPPING
+
+
+def test_fewer_trials_at_the_same_time_keep_the_choice(service: Api) -> None:
+    name = searching(service)
+    reported(given(service, name), 3)
+    patched(service, name, limits={"max_trials": 60, "parallelism": 3})
+    shown = rule(service, name)
+    assert (shown["rule"], shown["max_step"]) == ("hyperband", 81)
