@@ -16,6 +16,7 @@ REPORTS_BEFORE_RUNG = 3
 """The lowest rung of an assumed length is at the third report: a 27th of a training of 81 reports, and a third of one
 of nine."""
 TRIALS_PER_LENGTH = 2
+"""An assumed length holds for so many trials, for each one that may run at the same time."""
 MAX_LENGTH = 2**53
 """The largest step that a rule may name."""
 MAX_START_SHARE = 0.5
@@ -155,8 +156,8 @@ class Training:
     def for_trials(self, count: int, parallelism: int) -> "Training":
         """The training with the length that is assumed once so many trials have been created.
 
-        It is three times as long after each TRIALS_PER_LENGTH times `parallelism` trials: in long trainings, trials
-        would otherwise be used up at rungs that are too low to tell anything.
+        It is tripled after each TRIALS_PER_LENGTH times `parallelism` trials that follow the first ones: in a long
+        training, all trials would otherwise be created before the ranks at the rungs tell anything.
         """
         length = self.assuming_length().length
         for _ in range(max(0, count - parallelism) // (TRIALS_PER_LENGTH * parallelism)):

@@ -96,7 +96,10 @@ def test_the_first_whole_trial_shows_the_length(service: Api) -> None:
     reported(first, 3)
     whole(first)
     assert rule(service, name) == EARLY | {"max_step": STEPS, "min_step": 1}
-    assert "trial 0 made 9 reports up to step 9 and saved checkpoints" in experiment(service, name)["early_stopping"]["why"]
+    assert (
+        "trial 0 made 9 reports up to step 9 and saved checkpoints"
+        in experiment(service, name)["early_stopping"]["why"]
+    )
     for one in others:
         if reported(one, STEPS) == "continue":
             takes(one, 1.0)
