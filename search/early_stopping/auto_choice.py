@@ -60,8 +60,8 @@ def choose_rule(problem: Problem, training: Training | None, *, is_settled: bool
 
 def _is_known(problem: Problem, training: Training, *, is_settled: bool) -> bool:
     """Whether enough is known of trainings to compare trials."""
-    if training.is_length_assumed:
-        return _why_no_promotion(training) is None
+    if training.assumed_max_step is not None:
+        return not training.is_length_assumed or _why_no_promotion(training) is None
     needed = trials_needed(problem, is_settled=is_settled, is_length_given=training.is_length_given)
     return training.trial_count >= needed
 
@@ -116,11 +116,12 @@ def _extra_count(problem: Problem, training: Training) -> int:
 
 
 def _whole_count(problem: Problem, training: Training) -> int:
-    """The first trial runs to its end where trials are compared from the start, and many run at the same time.
+    """Of many trials that run at the same time, and are compared from the start, the first ones run to their ends.
 
-    Otherwise it would be late when one does, and shows how long a training is, and what a good value is.
+    They show how long a training is, and whether early ranks tell anything. Without them, searches on curves that
+    mislead were measured to have two to six times the regret.
     """
-    return 1 if training.compares_first_trials and problem.parallelism > MIN_RANKED else 0
+    return MIN_RANKED if training.compares_first_trials and problem.parallelism > MIN_RANKED else 0
 
 
 def _why_never(problem: Problem) -> str | None:

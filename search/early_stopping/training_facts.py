@@ -15,7 +15,7 @@ MIN_RANKED = 4
 REPORTS_BEFORE_RUNG = 3
 """The lowest rung of an assumed length is at the third report: a 27th of a training of 81 reports, and a third of one
 of nine."""
-TRIALS_PER_LENGTH = 2
+TRIALS_PER_LENGTH = 4
 """An assumed length holds for so many trials, for each one that may run at the same time."""
 MAX_LENGTH = 2**53
 """The largest step that a rule may name."""

@@ -4,18 +4,17 @@ The rule takes the place of `auto` in the stored spec, as if a user had changed 
 reason and what was known of trainings, and says that the service may choose again. A user's own change ends that.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
-from search.early_stopping.auto_choice import ChosenRule, choose_rule, may_assume_length, trials_needed
+from search.early_stopping.auto_choice import choose_rule, trials_needed
 from search.early_stopping.rules.auto import Auto
 from search.early_stopping.rules.wrappable_rules import NoneSpec
 from search.early_stopping.training_facts import Training
 from service.operations.early_stopping.recorded_milestones import MAX_LOCKED_EVENTS
 from service.operations.early_stopping.rule_change import rebuild_milestones
+from service.operations.early_stopping.stored_choice import facts_in, may_show_length, stored_choice, training_in
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.stored_spec_change import store_spec
 from service.runtime.caches.experiment_caches import spec_of
@@ -23,11 +22,8 @@ from service.specification.initial_rule import given_training, with_rule
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.training_facts import longest_trial, shows_training, training_of, with_ranks
 from service.store.events import append_event
-from service.store.tables import ExperimentRow, TrialRow
+from service.store.tables import TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
-
-WITH_LENGTH = "training_with_length"
-COMPARED_EARLY = "training_compared_early"
 
 
 def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec | None:
@@ -38,20 +34,13 @@ def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: Tr
     experiment = locked.experiment
     if experiment.rule_choice is None or experiment.end_reason is not None:
         return None
-    known = _training_in(experiment.rule_choice)
+    known = training_in(experiment.rule_choice)
     learned = None
     if shows_training(trial, is_length_given=known is not None and known.is_length_given):
         learned = _learned(locked.session, spec, trial, known)
     elif known is not None and known.is_length_assumed:
         learned = known.for_trials(experiment.trial_count, spec.problem.parallelism)
     return None if learned in (None, known) else _change_rule(locked, spec, learned)
-
-
-def may_show_length(experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow) -> bool:
-    """Whether a trial that still trains, and has just saved a checkpoint, may be enough to choose a rule by."""
-    choice = experiment.rule_choice
-    is_waiting = choice is not None and _facts_in(choice) is None and isinstance(spec.early_stopping, Auto)
-    return is_waiting and trial.confirms is None and may_assume_length(spec.problem)
 
 
 def choose_while_training(locked: LockedExperiment, trial: TrialRow) -> ExperimentSpec | None:
@@ -92,7 +81,7 @@ def choose_after_change(locked: LockedExperiment, before: ExperimentSpec, after:
     if before.early_stopping != after.early_stopping:
         experiment.rule_choice = None
     if experiment.rule_choice is not None:
-        known = _training_in(experiment.rule_choice)
+        known = training_in(experiment.rule_choice)
         training = None if known is None else _counted(session, experiment.id, after, known)
         after = _choose(locked, after, training)
     elif _sampler_of(before) != _sampler_of(after):
@@ -106,7 +95,7 @@ def announce(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     if choice is None and sampler["why"] is None:
         return
     rule = {"options": spec.early_stopping.model_dump(mode="json"), "why": choice and choice["why"]}
-    data = {"sampler": sampler, "early_stopping": rule, "training": choice and _facts_in(choice)}
+    data = {"sampler": sampler, "early_stopping": rule, "training": choice and facts_in(choice)}
     append_event(locked.session, locked.experiment, "experiment.search_chosen", data, at=locked.now)
     locked.experiment.announced_sampler = sampler["name"]
 
@@ -114,7 +103,7 @@ def announce(locked: LockedExperiment, spec: ExperimentSpec) -> None:
 def _known_at_return(locked: LockedExperiment, spec: ExperimentSpec) -> Training | None:
     """What is known when a user hands the choice back: also what was known before, if the length is the same."""
     choice, session, known = locked.experiment.rule_choice, locked.session, given_training(spec)
-    before = None if choice is None else _training_in(choice)
+    before = None if choice is None else training_in(choice)
     if known is not None and before is not None and before.max_step == known.max_step:
         return before
     trial = longest_trial(session, locked.experiment.id, is_length_given=known is not None)
@@ -164,7 +153,8 @@ def _choose(locked: LockedExperiment, spec: ExperimentSpec, training: Training |
 
 
 def _trials_needed(spec: ExperimentSpec, training: Training) -> int:
-    return trials_needed(spec.problem, is_settled=_stops_trials(spec), is_length_given=training.is_length_given)
+    is_settled = _stops_trials(spec) and training.assumed_max_step is None  # then the rule spares the first trials
+    return trials_needed(spec.problem, is_settled=is_settled, is_length_given=training.is_length_given)
 
 
 def _stops_trials(spec: ExperimentSpec) -> bool:
@@ -173,31 +163,3 @@ def _stops_trials(spec: ExperimentSpec) -> bool:
 
 def _sampler_of(spec: ExperimentSpec) -> dict[str, str | None]:
     return {"name": spec.chosen_sampler.name, "why": spec.chosen_sampler.reason}
-
-
-def stored_choice(chosen: ChosenRule, training: Training | None) -> dict[str, Any]:
-    """The `rule_choice` of an experiment.
-
-    Earlier versions take each `training` for that of a whole trial. Where the length is given it may be another one, so
-    it has a place that they do not read.
-    """
-    facts = {} if training is None else asdict(training)
-    if training is not None and training.compares_first_trials:
-        place = WITH_LENGTH if training.is_length_given else COMPARED_EARLY
-        unused = "assumed_max_step" if training.is_length_given else "max_step"
-        return {"why": chosen.reason, "training": None, place: _without(facts, unused)}
-    return {"why": chosen.reason, "training": _without(facts, "max_step", "assumed_max_step") or None}
-
-
-def _without(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name not in names}
-
-
-def _training_in(choice: Mapping[str, Any]) -> Training | None:
-    facts = _facts_in(choice)
-    return None if facts is None else Training(**facts)
-
-
-def _facts_in(choice: Mapping[str, Any]) -> dict[str, Any] | None:
-    facts: dict[str, Any] | None = choice.get(WITH_LENGTH) or choice.get(COMPARED_EARLY) or choice["training"]
-    return facts

@@ -10,7 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from search.mistakes import Mistake
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken
-from service.operations.early_stopping.rule_choice import announce, stored_choice
+from service.operations.early_stopping.rule_choice import announce
+from service.operations.early_stopping.stored_choice import stored_choice
 from service.operations.experiments.warm_start import WarmStart, gather_warm_start, store_warm_start
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.packages.package_store import unknown_package

@@ -12,7 +12,7 @@ from service.operations.attempts.leases import LeasedAttempt, lock_leased_attemp
 from service.operations.attempts.orders import order_at_report
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
-from service.operations.early_stopping.rule_choice import choose_while_training, may_show_length
+from service.operations.early_stopping.stored_choice import may_show_length
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints, kept_without
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
@@ -144,6 +144,12 @@ class _Ingestion:
 
     def choose_rules(self) -> None:
         """After all reports: each was judged by the rule of before, and is compared with by the new one."""
+        if not self.telling:
+            return
+        from service.operations.early_stopping.rule_choice import (  # noqa: PLC0415 - a killed service is to answer soon
+            choose_while_training,
+        )
+
         for leased in self.telling.values():
             choose_while_training(leased, leased.trial)
 

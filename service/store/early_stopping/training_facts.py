@@ -70,8 +70,13 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
 
 
 def with_ranks(session: Session, experiment_id: str, training: Training) -> Training:
-    """The training with what the first trials that ran to their ends have shown at its rungs."""
+    """The training with what the first trials that ran to their ends have shown at its rungs.
+
+    Where others are compared meanwhile, only the first ones are not chosen by their ranks.
+    """
     whole = [trial for trial in _whole_trials(session, experiment_id) if trial.value is not None][:MAX_RANKED]
+    if training.compares_first_trials:
+        whole = [trial for trial in whole if trial.number < MIN_RANKED]
     if len(whole) < MIN_RANKED:
         return replace(training, trial_count=max(1, len(whole)))
     ends = [trial.value or 0.0 for trial in whole]

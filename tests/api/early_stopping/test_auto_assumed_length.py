@@ -16,7 +16,7 @@ from tests.conftest import Api, Held
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
 WORKERS = 8
-EARLY = {"rule": "hyperband", "weighted": True, "promote": True, "whole_count": 1}
+EARLY = {"rule": "hyperband", "weighted": True, "promote": True, "whole_count": 4}
 ASSUMED = EARLY | {"max_step": 81, "min_step": 3}
 
 
@@ -71,7 +71,7 @@ def test_the_third_report_with_a_checkpoint_is_the_lowest_rung(service: Api) -> 
     assert experiment(service, name)["early_stopping"]["why"] == why
     event = chosen(service, name)[-1]
     assert (event["training"]["assumed_max_step"], event["training"]["trial_count"]) == (81, 0)
-    lowest = [one for one in others if trial(service, one)["bracket"]["number"] == 0]
+    lowest = [one for one in others[3:] if trial(service, one)["bracket"]["number"] == 0]
     assert [reported(one, 3, value=0.1 * rank) for rank, one in enumerate(lowest)][:2] == ["stop", "stop"]
     assert lowest[0].finish("stopped")["status"] == "paused"
 
@@ -81,34 +81,48 @@ def trial(service: Api, held: Held) -> dict[str, Any]:
     return found
 
 
-def test_the_first_trial_goes_on_whatever_it_reports(service: Api) -> None:
+def test_the_first_four_trials_go_on_whatever_they_report(service: Api) -> None:
     name = searching(service)
-    first, *others = [given(service, name) for _ in range(WORKERS)]
-    reported(others[0], 3)
-    for one in others[1:]:
-        reported(one, 9)
-    whole(first, value=0.0)
+    held = [given(service, name) for _ in range(WORKERS)]
+    reported(held[4], 3)
+    for one in held[4:]:
+        reported(one, 9 - one.sequence)
+    for one in held[:4]:
+        whole(one, value=0.0)
 
 
 def test_the_first_whole_trial_shows_the_length(service: Api) -> None:
     name = searching(service)
     first, *others = [given(service, name) for _ in range(WORKERS)]
-    reported(first, 3)
+    reported(first, 3, value=0.9)
     whole(first)
-    assert rule(service, name) == EARLY | {"max_step": STEPS, "min_step": 1}
-    assert (
-        "trial 0 made 9 reports up to step 9 and saved checkpoints"
-        in experiment(service, name)["early_stopping"]["why"]
-    )
+    known = EARLY | {"max_step": STEPS, "min_step": 1}
+    assert rule(service, name) == known
+    made = "trial 0 made 9 reports up to step 9 and saved checkpoints"
+    assert made in experiment(service, name)["early_stopping"]["why"]
     for one in others:
         if reported(one, STEPS) == "continue":
             takes(one, 1.0)
             one.finish()
-    assert [event["early_stopping"]["options"]["rule"] for event in chosen(service, name)] == [
-        "auto",
-        "hyperband",
-        "hyperband",
-    ]
+    assert rule(service, name) == known
+    rules = [event["early_stopping"]["options"]["rule"] for event in chosen(service, name)]
+    assert rules == ["auto", "hyperband", "hyperband"]
+
+
+def test_the_first_four_trials_show_that_early_ranks_tell_nothing(service: Api) -> None:
+    """Trials that are paused by then continue."""
+    name = searching(service)
+    held = [given(service, name) for _ in range(WORKERS)]
+    for rank, one in enumerate(held[:4]):
+        reported(one, STEPS - 1, value=0.1 * rank)
+    paused = next(one for one in held[4:] if trial(service, one)["bracket"]["number"] == 0)
+    assert reported(paused, 3, value=0.0) == "stop"
+    assert paused.finish("stopped")["status"] == "paused"
+    for rank, one in enumerate(held[:4]):
+        whole(one, value=0.9 - 0.1 * rank)
+    assert rule(service, name) == {"rule": "none"}
+    assert "did not predict their final ranking" in experiment(service, name)["early_stopping"]["why"]
+    assert trial(service, paused)["status"] == "queued"
 
 
 def test_a_training_without_checkpoints_shows_its_length_at_its_end(service: Api) -> None:
@@ -155,17 +169,18 @@ def test_the_assumed_length_grows_with_the_trials(service: Api) -> None:
     name = searching(service)
     first, *others = [given(service, name) for _ in range(WORKERS)]
     reported(first, 3, value=0.9)
+    kept, others = others[:3], others[3:]
     paused = next(one for one in others if trial(service, one)["bracket"]["number"] == 0)
     assert reported(paused, 3, value=0.05) == "stop"
     assert paused.finish("stopped")["status"] == "paused"
     others.remove(paused)
-    while len(trials(service, name)) < 3 * WORKERS:
+    while len(trials(service, name)) < 5 * WORKERS:
         assert rule(service, name) == ASSUMED
         left = others.pop(0)
         left.finish("stopped") if reported(left, 9, value=0.1) == "stop" else left.fail()
         others.append(given(service, name))
     assert rule(service, name) == ASSUMED
-    others[0].fail()
+    kept[0].fail()
     assert rule(service, name) == EARLY | {"max_step": 243, "min_step": 9}
     assert trial(service, paused)["status"] == "queued"
     why = "so a training is assumed to have 243 steps; trials that fall behind from step 9 on are paused"
