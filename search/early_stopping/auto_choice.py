@@ -72,13 +72,13 @@ def _halving(problem: Problem, training: Training) -> ChosenRule:
         min_step=training.rungs[0],
         reduction_factor=REDUCTION_FACTOR,
         weighted=True,
+        whole_count=_whole_count(problem, training),
     )
     those = f"trials that fall behind from step {rule.min_step} on"
     if (obstacle := _why_no_promotion(training)) is not None:
         return ChosenRule(rule, f"{_seen(training)}; {those} are stopped, not paused, because {obstacle}")
     reason = f"{_seen(training)}{_times(training)}; {those} are paused, and may be promoted later"
-    counts = {"extra_count": _extra_count(problem, training), "whole_count": _whole_count(problem, training)}
-    return ChosenRule(rule.model_copy(update={"promote": True, **counts}), reason)
+    return ChosenRule(rule.model_copy(update={"promote": True, "extra_count": _extra_count(problem, training)}), reason)
 
 
 def _seen(training: Training) -> str:

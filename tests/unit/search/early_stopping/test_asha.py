@@ -63,3 +63,17 @@ def test_trials_that_report_each_step_are_not_compared_with_late_first_reports(o
     [first] = trials.report(6, 1, 0.9)
     assert not first.stop
     assert (first.milestone, first.compared_count) == (1, 0)
+
+
+@pytest.mark.parametrize("promote", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_first_whole_count_trials_are_compared_and_never_stopped(promote: bool, wrapped: bool) -> None:
+    own: dict[str, Any] = {"rule": "asha", "promote": promote, "whole_count": 2}
+    trials = Trials(rule_of(rule="patient", patience=0, wrapped_rule=own) if wrapped else rule_of(**own))
+    assert [verdict.stop for verdict in trials.report(2, 1, 0.9)] == [promote]
+    spared = trials.report(1, 1, 0.1)
+    assert not any(verdict.stop or verdict.pauses for verdict in spared)
+    if not wrapped:
+        assert spared[0].reason.endswith("; the first 2 trials run to the end")
+        assert spared[0].compared_count == 1
+    assert any(verdict.stop for verdict in trials.report(3, 1, 0.0))

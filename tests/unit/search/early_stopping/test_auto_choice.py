@@ -90,6 +90,43 @@ def test_one_more_trial_passes_each_rung_where_few_whole_trials_are_known(whole:
     assert (rule.promote, rule.extra_count) == (True, extra)
 
 
+RUNNING = Training(
+    2, report_count=3, last_step=3, first_step=1, checkpoint_gap=1, start_seconds=1, seconds=30, trial_count=0
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "shows"),
+    [
+        ({}, True),
+        ({"report_count": 2}, False),
+        ({"checkpoint_gap": None}, False),
+        ({"start_seconds": 31}, False),
+        ({"start_seconds": None, "seconds": None}, False),
+    ],
+)
+def test_a_running_trial_shows_the_lowest_rung(facts: dict[str, Any], shows: bool) -> None:
+    assert replace(RUNNING, **facts).shows_lowest_rung is shows
+
+
+@given(st.integers(0, 2**53), st.integers(0, 10**6), st.integers(5, 1000))
+def test_an_assumed_length_grows_by_the_factor_of_the_rungs(last_step: int, count: int, parallelism: int) -> None:
+    seen = replace(RUNNING, last_step=last_step)
+    assumed = seen.for_trials(count, parallelism)
+    more = seen.for_trials(count + 4 * parallelism, parallelism)
+    assert assumed.is_length_assumed
+    assert more.length in (assumed.length, 3 * assumed.length, MAX_COUNT)
+    rule = choose_rule(replace(PROBLEM, parallelism=parallelism), assumed).rule
+    if isinstance(rule, Hyperband):
+        assert (rule.promote, rule.whole_count, rule.max_step) == (True, 4, assumed.length)
+        assert seen.for_trials(parallelism, parallelism).rungs[0] <= rule.min_step
+
+
+def test_no_length_is_assumed_where_trials_could_not_be_paused() -> None:
+    dear = replace(RUNNING, start_seconds=500, assumed_max_step=81)
+    assert choose_rule(replace(PROBLEM, parallelism=8), dear).rule.rule == "auto"
+
+
 def test_concordance_is_the_share_of_pairs_in_the_same_order() -> None:
     assert concordance([1, 2, 3, 4], [10, 20, 30, 40]) == 1
     assert concordance([4, 3, 2, 1], [10, 20, 30, 40]) == 0

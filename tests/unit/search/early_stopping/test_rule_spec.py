@@ -10,7 +10,8 @@ from tests.unit.search.early_stopping.trials import Spec, Trials, complaints, ru
 
 COMMON = "metric, direction, grace_steps"
 ASHA_OPTIONS = (
-    f"{COMMON}, min_step, reduction_factor, bootstrap_count, extra_count, promote, min_early_stopping_rate, max_step"
+    f"{COMMON}, min_step, reduction_factor, bootstrap_count, extra_count, whole_count, promote, "
+    "min_early_stopping_rate, max_step"
 )
 RULES_TO_WRAP = ", ".join(WRAPPABLE_RULES)
 
