@@ -66,14 +66,10 @@ def test_trials_that_report_each_step_are_not_compared_with_late_first_reports(o
 
 
 @pytest.mark.parametrize("promote", [False, True])
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_the_first_whole_count_trials_are_compared_and_never_stopped(promote: bool, wrapped: bool) -> None:
-    own: dict[str, Any] = {"rule": "asha", "promote": promote, "whole_count": 2}
-    trials = Trials(rule_of(rule="patient", patience=0, wrapped_rule=own) if wrapped else rule_of(**own))
+def test_the_first_trials_of_whole_count_are_compared_and_never_stopped(promote: bool) -> None:
+    trials = Trials(rule_of(rule="asha", promote=promote, whole_count=2))
     assert [verdict.stop for verdict in trials.report(2, 1, 0.9)] == [promote]
-    spared = trials.report(1, 1, 0.1)
-    assert not any(verdict.stop or verdict.pauses for verdict in spared)
-    if not wrapped:
-        assert spared[0].reason.endswith("; the first 2 trials run to the end")
-        assert spared[0].compared_count == 1
-    assert any(verdict.stop for verdict in trials.report(3, 1, 0.0))
+    [spared] = trials.report(1, 1, 0.1)
+    assert (spared.stop, spared.pauses, spared.compared_count) == (False, False, 1)
+    assert spared.reason.endswith("; the first 2 trials run to the end")
+    assert [verdict.stop for verdict in trials.report(3, 1, 0.0)] == [True]
