@@ -17,6 +17,7 @@ REPORTS_BEFORE_RUNG = 3
 of nine."""
 TRIALS_PER_LENGTH = 4
 """An assumed length holds for so many trials, for each one that may run at the same time."""
+MAX_TIMES_TRIPLED = 40
 MAX_LENGTH = 2**53
 """The largest step that a rule may name."""
 MAX_START_SHARE = 0.5
@@ -149,20 +150,16 @@ class Training:
             return False
         return self.checkpoint_gap is not None and self.start_seconds <= self.seconds
 
-    def assuming_length(self) -> "Training":
-        """The training with the length that has its lowest rung where the trial is now."""
-        return replace(self, assumed_max_step=min(LOWEST_RUNG * max(1, self.last_step), MAX_LENGTH))
-
     def for_trials(self, count: int, parallelism: int) -> "Training":
         """The training with the length that is assumed once so many trials have been created.
 
-        It is tripled after each TRIALS_PER_LENGTH times `parallelism` trials that follow the first ones: in a long
-        training, all trials would otherwise be created before the ranks at the rungs tell anything.
+        At first its lowest rung is where the trial is. It is tripled after each TRIALS_PER_LENGTH times `parallelism`
+        trials that follow the first ones: in a long training, all trials would otherwise be created before the ranks
+        at the rungs tell anything.
         """
-        length = self.assuming_length().length
-        for _ in range(max(0, count - parallelism) // (TRIALS_PER_LENGTH * parallelism)):
-            length = min(REDUCTION_FACTOR * length, MAX_LENGTH)
-        return replace(self, assumed_max_step=length)
+        times = min(max(0, count - parallelism) // (TRIALS_PER_LENGTH * parallelism), MAX_TIMES_TRIPLED)
+        length = LOWEST_RUNG * max(1, self.last_step) * REDUCTION_FACTOR**times
+        return replace(self, assumed_max_step=max(self.assumed_max_step or 0, min(length, MAX_LENGTH)))
 
     def after(self, ended: "Training") -> "Training":
         """What is known after another trial has ended; the same unless it has shown something that matters."""
