@@ -51,13 +51,14 @@ def simulate(
     def begin(second: float, worker: int) -> None:
         trial = ask()
         first = second + start + task.seconds(trial.point)
-        heapq.heappush(queue, (first, worker, trial.steps_done + 1, trial, task.curve(trial.point)))
+        next_step = min(trial.steps_done + 1, task.steps)  # of one that was paused at its end, nothing is left
+        heapq.heappush(queue, (first, worker, next_step, trial, task.curve(trial.point)))
 
     for worker in range(workers):
         begin(0.0, worker)
     while queue and queue[0][0] <= seconds:
         second, worker, step, trial, curve = heapq.heappop(queue)
-        goes_on = trial.report(step, curve[step - 1])
+        goes_on = step == trial.steps_done or trial.report(step, curve[step - 1])
         if goes_on and step < task.steps:
             heapq.heappush(queue, (second + task.seconds(trial.point), worker, step + 1, trial, curve))
             continue

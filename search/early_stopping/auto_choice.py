@@ -155,7 +155,8 @@ def _why_not_yet(problem: Problem, training: Training | None) -> str:
         why = "the rule is chosen from its reports and checkpoints"
         return f"no trial is stopped until the first trial has run to the end: {why}"
     why = "the rule is chosen from their reports and checkpoints"
-    sooner = ", or a running one has made three reports and saved a checkpoint" if may_assume_length(problem) else ""
+    may_be_sooner = training is None and may_assume_length(problem)
+    sooner = ", or a running one has made three reports and saved a checkpoint" if may_be_sooner else ""
     return f"no trial is stopped until {needed} trials have run to the end ({count} so far){sooner}: {why}"
 
 

@@ -157,7 +157,8 @@ class Training:
         trials that follow the first ones: in a long training, all trials would otherwise be created before the ranks
         at the rungs tell anything.
         """
-        times = min(max(0, count - parallelism) // (TRIALS_PER_LENGTH * parallelism), MAX_TIMES_TRIPLED)
+        at_once = max(parallelism, MIN_RANKED + 1)  # as when it was assumed, if it has been lowered far since
+        times = min(max(0, count - at_once) // (TRIALS_PER_LENGTH * at_once), MAX_TIMES_TRIPLED)
         length = LOWEST_RUNG * max(1, self.last_step) * REDUCTION_FACTOR**times
         return replace(self, assumed_max_step=max(self.assumed_max_step or 0, min(length, MAX_LENGTH)))
 

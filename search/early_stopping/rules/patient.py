@@ -68,6 +68,12 @@ class Patient(StoppingRule):
     def last_step(self) -> int | None:
         return self.wrapped_rule.last_step if isinstance(self.wrapped_rule, StoppingRule) else None
 
+    def why_spared(self, report: MetricReport) -> str | None:
+        spared = super().why_spared(report)
+        return (
+            self.wrapped_rule.why_spared(report) if spared is None and isinstance(self.wrapped_rule, Rungs) else spared
+        )
+
     def pool_of(self, number: int, bracket: int | None = None) -> int:
         return self.wrapped_rule.pool_of(number, bracket)
 

@@ -27,7 +27,7 @@ LEASE_SLACK = 0.025
 class LeasedAttempt(LockedExperiment):
     """An attempt with the rows that it belongs to.
 
-    `spec` is the one under which its reports and its end are judged. Only its end may change the experiment's spec.
+    `spec` is the one under which its reports and its end are judged. Both may change the experiment's spec afterwards.
     """
 
     spec: ExperimentSpec

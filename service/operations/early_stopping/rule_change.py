@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 
-from search.early_stopping import UNCOMPARED, InMemoryHistory
+from search.early_stopping import UNCOMPARED, InMemoryHistory, Rule
 from search.early_stopping.plugin_rules import has_trait
+from search.early_stopping.rules.rungs import Rungs
 from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.early_stopping.recorded_milestones import known_milestones
@@ -18,8 +19,9 @@ from service.store.tables import TrialRow
 def rebuild_milestones(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     """Derive the milestones of the new rule from the recorded reports. No earlier report is judged again.
 
-    A paused trial now waits at the highest milestone of the new rule that it has reached; if there is none, it
-    continues. Raises MilestonesMissing if so many reports are to be read that the caller must catch up first.
+    A paused trial now waits at the highest milestone of the new rule that it has reached. If there is none, or it has
+    come to the rule's last step, it continues. Raises MilestonesMissing if so many reports are to be read that the
+    caller must catch up first.
     """
     session, experiment, rule = locked.session, locked.experiment, spec.early_stopping
     known = known_milestones(locked, spec)
@@ -28,9 +30,15 @@ def rebuild_milestones(locked: LockedExperiment, spec: ExperimentSpec) -> None:
     for number, trial in trials.items():
         trial.judged_step = max(known.history.curves[number], default=None)  # also if ended: a user may retry it
         if trial.paused_milestone is not None:
-            reached = known.history.reached[number] if has_trait(rule, "pauses") else {}
+            may_wait = has_trait(rule, "pauses") and not _has_come_to_end(rule, trial)
+            reached = known.history.reached[number] if may_wait else {}
             compared = {at: (value, pool) for at, (value, pool) in reached.items() if pool != UNCOMPARED}
             _move_pause(locked, trial, compared)
+
+
+def _has_come_to_end(rule: Rule, trial: TrialRow) -> bool:
+    """Whether the trial was paused at its last step, before the rule knew which one that is."""
+    return isinstance(rule, Rungs) and rule.last_step is not None and (trial.last_step or 0) >= rule.last_step
 
 
 def _move_pause(locked: LockedExperiment, trial: TrialRow, reached: dict[int, tuple[float, int]]) -> None:

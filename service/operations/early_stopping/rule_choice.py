@@ -22,8 +22,12 @@ from service.specification.initial_rule import given_training, with_rule
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.training_facts import longest_trial, shows_training, training_of, with_ranks
 from service.store.events import append_event
+from service.store.experiments import may_run_trials
 from service.store.tables import TrialRow
 from service.store.trials.ended_trials import ran_to_its_end
+
+EVENTS_OF_A_CHOICE = 10
+"""At most so many are added before the milestones are read."""
 
 
 def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: TrialRow) -> ExperimentSpec | None:
@@ -32,9 +36,11 @@ def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: Tr
     Returns the spec that holds from now on; None if it is unchanged. Raises MilestonesMissing.
     """
     experiment = locked.experiment
-    if experiment.rule_choice is None or experiment.end_reason is not None:
+    known = None if experiment.rule_choice is None else training_in(experiment.rule_choice)
+    is_assumed = known is not None and known.is_length_assumed
+    may_choose = experiment.end_reason is None or (is_assumed and may_run_trials(experiment))
+    if experiment.rule_choice is None or not may_choose:
         return None
-    known = training_in(experiment.rule_choice)
     learned = None
     if shows_training(trial, is_length_given=known is not None and known.is_length_given):
         learned = _learned(locked.session, spec, trial, known)
@@ -51,7 +57,8 @@ def choose_while_training(locked: LockedExperiment, trial: TrialRow) -> Experime
     """
     experiment = locked.experiment
     spec = spec_of(experiment)
-    if experiment.event_count > MAX_LOCKED_EVENTS or not may_show_length(experiment, spec, trial):
+    is_long = experiment.event_count + EVENTS_OF_A_CHOICE > MAX_LOCKED_EVENTS
+    if is_long or not may_show_length(experiment, spec, trial):
         return None
     seen = training_of(locked.session, trial)
     if seen is None or not seen.shows_lowest_rung:

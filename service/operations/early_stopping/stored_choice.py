@@ -45,5 +45,6 @@ def facts_in(choice: Mapping[str, Any]) -> dict[str, Any] | None:
 def may_show_length(experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow) -> bool:
     """Whether a trial that still trains, and has just saved a checkpoint, may be enough to choose a rule by."""
     choice = experiment.rule_choice
-    is_waiting = choice is not None and facts_in(choice) is None and isinstance(spec.early_stopping, Auto)
-    return is_waiting and trial.confirms is None and may_assume_length(spec.problem)
+    if choice is None or facts_in(choice) is not None or not isinstance(spec.early_stopping, Auto):
+        return False
+    return experiment.end_reason is None and trial.confirms is None and may_assume_length(spec.problem)

@@ -101,12 +101,12 @@ def _ingest(context: Context, batches: Sequence[ReportBatch], lock_seconds: floa
 class _Ingestion:
     """The batches of one transaction. `has_released`: a report has queued paused trials, which other slots may run.
 
-    `telling` has the trials whose reports may tell enough to choose an early-stopping rule, by experiment.
+    `telling` has the trials whose reports may tell enough to choose an early-stopping rule.
     """
 
     context: Context
     has_released: bool = False
-    telling: dict[str, LeasedAttempt] = field(default_factory=dict)
+    telling: list[LeasedAttempt] = field(default_factory=list)
 
     def take_batch(self, leased: LeasedAttempt, batch: ReportBatch) -> Answer | Invalid:
         """Store the reports of one call, and return its answer.
@@ -139,7 +139,7 @@ class _Ingestion:
             else:
                 set_aside(leased, report, step)
         if counts and report.checkpoint and may_show_length(leased.experiment, leased.spec, leased.trial):
-            self.telling[leased.experiment.id] = leased
+            self.telling.append(leased)
         return add_checkpoint(leased, report, step) if counts else kept_without(leased, report)
 
     def choose_rules(self) -> None:
@@ -150,7 +150,7 @@ class _Ingestion:
             choose_while_training,
         )
 
-        for leased in self.telling.values():
+        for leased in self.telling:
             choose_while_training(leased, leased.trial)
 
     def _count(self, leased: LeasedAttempt, report: Report, step: int) -> None:

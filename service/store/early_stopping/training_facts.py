@@ -37,8 +37,10 @@ def shows_training(trial: TrialRow, *, is_length_given: bool) -> bool:
     return trial.status in LEFT and trial.last_step is not None
 
 
-def _whole_trials(session: Session, experiment_id: str) -> Sequence[TrialRow]:
+def _whole_trials(session: Session, experiment_id: str, before: int | None) -> Sequence[TrialRow]:
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), have_run_to_their_ends())
+    if before is not None:
+        query = query.where(TrialRow.number < before)
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
@@ -74,9 +76,8 @@ def with_ranks(session: Session, experiment_id: str, training: Training) -> Trai
 
     Where others are compared meanwhile, only the first ones are not chosen by their ranks.
     """
-    whole = [trial for trial in _whole_trials(session, experiment_id) if trial.value is not None][:MAX_RANKED]
-    if training.compares_first_trials:
-        whole = [trial for trial in whole if trial.number < MIN_RANKED]
+    found = _whole_trials(session, experiment_id, MIN_RANKED if training.compares_first_trials else None)
+    whole = [trial for trial in found if trial.value is not None][:MAX_RANKED]
     if len(whole) < MIN_RANKED:
         return replace(training, trial_count=max(1, len(whole)))
     ends = [trial.value or 0.0 for trial in whole]

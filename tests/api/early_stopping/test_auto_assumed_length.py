@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service.operations.early_stopping import rule_choice
+from service.operations.early_stopping import recorded_milestones, rule_choice
+from service.operations.reports.ingest import ReportBatch, ingest_reports
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, ReportRow
 from tests.api.early_stopping.chosen_rules import STEPS, STOPPING, chosen, created, rule, takes
 from tests.api.early_stopping.promotion import experiment, given, patched, resumed_at, trials
 from tests.conftest import Api, Held
+from trainer.wire import Report
 
 pytestmark = [pytest.mark.slow, pytest.mark.databases("sqlite")]
 
@@ -134,7 +136,7 @@ def test_a_training_without_checkpoints_shows_its_length_at_its_end(service: Api
     for one in held[:4]:
         takes(one, 1.0)
         one.finish()
-    assert rule(service, name)["rule"] in ("hyperband", "none")
+    assert rule(service, name) == {"rule": "none"}  # these tie, so that ranks tell nothing
 
 
 def test_a_rung_comes_not_before_it_is_worth_a_start(service: Api) -> None:
@@ -188,11 +190,13 @@ def test_the_assumed_length_grows_with_the_trials(service: Api) -> None:
 
 
 def test_a_long_history_is_not_read_while_a_report_waits(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_choice, "MAX_LOCKED_EVENTS", 5)
-    name = searching(service)
-    held = given(service, name)
-    reported(held, STEPS)
-    assert rule(service, name) == {"rule": "auto"}
+    """Of whatever length: what the choice itself stores makes it longer."""
+    for longest in range(4, 40):
+        monkeypatch.setattr(rule_choice, "MAX_LOCKED_EVENTS", longest)
+        monkeypatch.setattr(recorded_milestones, "MAX_LOCKED_EVENTS", longest)
+        name = searching(service)
+        reported(given(service, name), 3)
+        assert rule(service, name)["rule"] == ("auto" if longest < 20 else "hyperband")
 
 
 def test_an_earlier_version_reads_no_assumed_length(service: Api) -> None:
@@ -219,3 +223,97 @@ def test_fewer_trials_at_the_same_time_keep_the_choice(service: Api) -> None:
     patched(service, name, limits={"max_trials": 60, "parallelism": 3})
     shown = rule(service, name)
     assert (shown["rule"], shown["max_step"]) == ("hyperband", 81)
+
+
+def test_a_trial_that_was_paused_at_its_end_ends(service: Api) -> None:
+    """Nobody knew by then that step 9, a rung, is the last one."""
+    name = searching(service)
+    held = [given(service, name) for _ in range(WORKERS)]
+    for rank, one in enumerate(held[:4]):
+        reported(one, STEPS, value=0.1 * rank)
+    late = next(one for one in held[4:] if trial(service, one)["bracket"]["number"] == 1)
+    assert reported(late, STEPS, value=0.0) == "stop"
+    assert late.finish("stopped")["status"] == "paused"
+    takes(held[3], 1.0)
+    held[3].finish()
+    assert rule(service, name) == EARLY | {"max_step": STEPS, "min_step": 1}
+    assert trial(service, late)["status"] == "queued"
+
+
+def test_no_rule_is_chosen_while_the_experiment_ends(service: Api) -> None:
+    objectives = [{"metric": "accuracy", "direction": "maximize", "target": 0.8}]
+    name = created(service, objectives=objectives, limits={"max_trials": 60, "parallelism": WORKERS})["name"]
+    held = given(service, name)
+    reported(held, 2)
+    ten_seconds_pass(held, 1.0)
+    held.report(accuracy=0.9, checkpoint=f"/{held.trial}/3")
+    assert experiment(service, name)["end_reason"] == "target_reached"
+    assert rule(service, name) == {"rule": "auto"}
+
+
+def test_the_length_is_corrected_while_the_last_trials_run(service: Api) -> None:
+    """The space is exhausted, so no trial is created any more."""
+    space = {"x": {"type": "int", "low": 1, "high": 12}}
+    name = created(service, space=space, limits={"max_trials": None, "max_seconds": 9999, "parallelism": 16})["name"]
+    held = [given(service, name) for _ in range(12)]
+    reported(held[0], 3)
+    assert rule(service, name) == ASSUMED
+    assert service.http.post(f"/v1/experiments/{name}/ask").status_code != 200
+    assert experiment(service, name)["end_reason"] == "space_exhausted"
+    whole(held[0])
+    assert rule(service, name) == EARLY | {"max_step": STEPS, "min_step": 1}
+
+
+def test_the_first_of_several_trials_that_report_at_once_may_be_enough(service: Api) -> None:
+    name = searching(service)
+    first, second = given(service, name), given(service, name)
+    reported(first, 2)
+    ten_seconds_pass(first, 1.0)
+    batches = [
+        ReportBatch(one.trial, one.assignment["lease"]["token"], [Report(sequence=one.sequence, **metrics)])
+        for one in (first, second)
+        for metrics in [{"metrics": {"accuracy": 0.5}, "checkpoint": f"/{one.trial}/{one.sequence}"}]
+    ]
+    ingest_reports(service.app.state.context, batches)
+    assert rule(service, name) == ASSUMED
+
+
+@pytest.mark.parametrize("parallelism", [1, 100])
+def test_the_assumed_length_does_not_follow_the_parallelism(service: Api, parallelism: int) -> None:
+    name = searching(service)
+    held = [given(service, name) for _ in range(WORKERS)]
+    reported(held[0], 3)
+    for _ in range(2 * WORKERS):
+        held.pop().fail()
+        held.append(given(service, name))
+    assert rule(service, name) == ASSUMED
+    patched(service, name, limits={"max_trials": 60, "parallelism": parallelism})
+    held.pop().fail()
+    assert rule(service, name)["max_step"] == 81
+
+
+def test_a_whole_trial_that_is_shorter_than_the_running_ones_shows_the_length(service: Api) -> None:
+    name = searching(service)
+    first, second = given(service, name), given(service, name)
+    reported(first, 5, saves=False)
+    reported(first, 1)
+    assert rule(service, name)["min_step"] == 6
+    reported(second, 4)
+    takes(second, 1.0)
+    second.finish()
+    assert rule(service, name) == EARLY | {"max_step": 4, "min_step": 1}
+
+
+def test_only_the_first_four_trials_tell_whether_ranks_do(service: Api) -> None:
+    """Others are chosen by their ranks."""
+    name = searching(service)
+    held = [given(service, name) for _ in range(WORKERS)]
+    for rank, one in enumerate(held[:4]):
+        reported(one, 3, value=0.1 * rank)
+    for one in held[4:]:
+        if reported(one, STEPS, value=0.9) == "continue":
+            takes(one, 1.0)
+            one.finish()
+    for rank, one in enumerate(held[:3]):
+        whole(one, value=0.1 * rank)
+    assert chosen(service, name)[-1]["training"]["concordances"] == {}

@@ -84,3 +84,13 @@ def test_a_patient_rule_gives_the_reason_of_the_wrapped_rule() -> None:
         "the best val_accuracy of the last 1 reports, 0.05, is below 0.1, the best before, "
         "and the best val_accuracy up to step 2, 0.1, is below 0.8, the median of 1 completed trial there"
     )
+
+
+def test_the_first_trials_of_a_wrapped_rule_run_to_their_ends() -> None:
+    wrapped = {"rule": "asha", "whole_count": 1}
+    trials = Trials(rule_of(rule="patient", patience=0, wrapped_rule=wrapped))
+    stops = []
+    for number in (2, 1, 0):
+        said = [one for step in range(1, 10) for one in trials.report(number, step, 0.3 * number - 0.01 * step)]
+        stops.append(any(one.stop for one in said))
+    assert stops == [False, True, False]
