@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from service.operations.early_stopping import recorded_milestones, rule_choice
+from service.operations.early_stopping.paused_trials import RULE_CHANGED
 from service.operations.reports.ingest import ReportBatch, ingest_reports
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow, ExperimentRow, ReportRow
@@ -231,13 +232,22 @@ def test_a_trial_that_was_paused_at_its_end_ends(service: Api) -> None:
     held = [given(service, name) for _ in range(WORKERS)]
     for rank, one in enumerate(held[:4]):
         reported(one, STEPS, value=0.1 * rank)
-    late = next(one for one in held[4:] if trial(service, one)["bracket"]["number"] == 1)
-    assert reported(late, STEPS, value=0.0) == "stop"
+    late = passed_the_lowest_rung(held)
+    assert reported(late, STEPS - 3, value=0.9) == "stop"
     assert late.finish("stopped")["status"] == "paused"
     takes(held[3], 1.0)
     held[3].finish()
     assert rule(service, name) == EARLY | {"max_step": STEPS, "min_step": 1}
-    assert trial(service, late)["status"] == "queued"
+    queued = [event for event in service.events(name) if event["kind"] == "trial.queued"]
+    assert [(event["trial"], event["data"]["reason"]) for event in queued] == [(late.trial, RULE_CHANGED)]
+
+
+def passed_the_lowest_rung(held: list[Held]) -> Held:
+    """A trial that is not one of the first four. Trials 1, 4 and 5 are in the lowest bracket, so one of them passes."""
+    assert reported(held[4], 3, value=0.0) == "stop"
+    held[4].finish("stopped")
+    assert reported(held[5], 3, value=0.9) == "continue"
+    return held[5]
 
 
 def test_no_rule_is_chosen_while_the_experiment_ends(service: Api) -> None:
@@ -310,10 +320,10 @@ def test_only_the_first_four_trials_tell_whether_ranks_do(service: Api) -> None:
     held = [given(service, name) for _ in range(WORKERS)]
     for rank, one in enumerate(held[:4]):
         reported(one, 3, value=0.1 * rank)
-    for one in held[4:]:
-        if reported(one, STEPS, value=0.9) == "continue":
-            takes(one, 1.0)
-            one.finish()
+    other = passed_the_lowest_rung(held)
+    assert reported(other, 2, value=0.9) == "continue"
+    takes(other, 1.0)
+    other.finish()
     for rank, one in enumerate(held[:3]):
         whole(one, value=0.1 * rank)
     assert chosen(service, name)[-1]["training"]["concordances"] == {}
