@@ -2,7 +2,7 @@
 
 The problems, the simulated time and its budget are those of `benchmarks.search`; all settings run over HTTP, and their
 reports have checkpoints unless `--without-checkpoints` is given. `auto` does not know how many steps a training has:
-the first trials run to their ends. Rules that are picked by hand know it. A start costs `--start` simulated seconds,
+the first ones run to their ends. Rules that are picked by hand know it. A start costs `--start` simulated seconds,
 but the service measures its own clock, by which a start takes next to nothing.
 
 Printed is the best value, less the known minimum, after a quarter, a half and all of the budget: its median over the

@@ -191,7 +191,7 @@ def test_the_assumed_length_grows_with_the_trials(service: Api) -> None:
 
 
 def test_a_long_history_is_not_read_while_a_report_waits(service: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whatever length: what the choice itself stores makes it longer."""
+    """The choice itself makes a history longer, so one that is just short enough may be too long then."""
     for longest in range(4, 40):
         monkeypatch.setattr(rule_choice, "MAX_LOCKED_EVENTS", longest)
         monkeypatch.setattr(recorded_milestones, "MAX_LOCKED_EVENTS", longest)

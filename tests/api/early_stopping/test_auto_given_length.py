@@ -47,16 +47,16 @@ def trained(
     return str(held.finish("stopped")["status"])
 
 
-def test_the_first_four_trials_are_spared_where_more_run_at_the_same_time(service: Api) -> None:
+def test_the_first_trial_is_spared_where_many_run_at_the_same_time(service: Api) -> None:
     shown = with_length(service, limits={"max_trials": 30, "parallelism": 5})
     name = shown["name"]
-    assert rule(service, name) == PROMOTING_AFTER_END | {"whole_count": 4}
-    first, *_, fifth = [given(service, name) for _ in range(5)]
+    assert rule(service, name) == PROMOTING_AFTER_END | {"whole_count": 1}
+    first, second = given(service, name), given(service, name)
     for step in range(1, STEPS):
         assert first.report(accuracy=0.1, checkpoint=f"/{first.trial}/{step}")["decision"] == "continue"
-    assert fifth.report(accuracy=0.05, checkpoint=f"/{fifth.trial}/1")["decision"] == "stop"
+    assert second.report(accuracy=0.05, checkpoint=f"/{second.trial}/1")["decision"] == "stop"
     reasons = [one["reason"] for one in service.get(f"/v1/trials/{first.trial}/decisions")["items"]]
-    assert all(one.endswith("; the first 4 trials run to the end") for one in reasons)
+    assert all(one.endswith("; the first trial runs to the end") for one in reasons)
 
 
 def test_the_word_auto_needs_no_name_of_a_rule(service: Api) -> None:
