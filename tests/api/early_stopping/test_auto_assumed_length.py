@@ -228,7 +228,7 @@ def test_fewer_trials_at_the_same_time_keep_the_choice(service: Api) -> None:
 
 
 def test_a_trial_that_was_paused_at_its_end_ends(service: Api) -> None:
-    """Nobody knew by then that step 9, a rung, is the last one."""
+    """Step 9 is a rung, and the rule does not know yet that it is the last step."""
     name = searching(service)
     held = [given(service, name) for _ in range(WORKERS)]
     for rank, one in enumerate(held[:4]):
