@@ -119,8 +119,8 @@ def _whole_count(problem: Problem, training: Training) -> int:
     """How many trials run to their ends where many run at the same time, and are compared from the start.
 
     With an assumed length they show the real one, and whether early ranks tell anything: without them, searches on
-    curves that mislead were measured to have up to six times the regret. With a given length the first one makes
-    the first result come sooner; more of them were measured to cost more than they bring.
+    curves that mislead were measured to have up to six times the regret. With a given length, one is enough for such
+    curves; more of them were measured to cost more than they bring.
     """
     if not training.compares_first_trials or problem.parallelism <= MIN_RANKED:
         return 0

@@ -14,7 +14,7 @@ from search.early_stopping.rules.wrappable_rules import NoneSpec
 from search.early_stopping.training_facts import Training
 from service.operations.early_stopping.recorded_milestones import MAX_LOCKED_EVENTS
 from service.operations.early_stopping.rule_change import rebuild_milestones
-from service.operations.early_stopping.stored_choice import facts_in, may_show_length, stored_choice, training_in
+from service.operations.early_stopping.stored_choice import facts_in, may_show_lowest_rung, stored_choice, training_in
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.stored_spec_change import store_spec
 from service.runtime.caches.experiment_caches import spec_of
@@ -36,21 +36,21 @@ def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: Tr
     Returns the spec that holds from now on; None if it is unchanged. Raises MilestonesMissing.
     """
     experiment = locked.experiment
-    known = None if experiment.rule_choice is None else training_in(experiment.rule_choice)
-    is_assumed = known is not None and known.is_length_assumed
-    may_choose = experiment.end_reason is None or (is_assumed and may_run_trials(experiment))
-    if experiment.rule_choice is None or not may_choose:
+    if experiment.rule_choice is None:
         return None
-    learned = None
+    known = training_in(experiment.rule_choice)
+    assumed = known if known is not None and known.is_length_assumed else None
+    if experiment.end_reason is not None and (assumed is None or not may_run_trials(experiment)):
+        return None
     if shows_training(trial, is_length_given=known is not None and known.is_length_given):
         learned = _learned(locked.session, spec, trial, known)
-    elif known is not None and known.is_length_assumed:
-        learned = known.for_trials(experiment.trial_count, spec.problem.parallelism)
-    return None if learned in (None, known) else _change_rule(locked, spec, learned)
+    else:
+        learned = assumed and assumed.for_trials(experiment.trial_count, spec.problem.parallelism)
+    return None if learned is None or learned == known else _change_rule(locked, spec, learned)
 
 
 def choose_while_training(locked: LockedExperiment, trial: TrialRow) -> ExperimentSpec | None:
-    """Choose by an assumed length, if the trial has come far enough; `may_show_length` is true of it.
+    """Choose by an assumed length, if the trial has come far enough; `may_show_lowest_rung` is true of it.
 
     Returns the spec that holds from now on; None if it is unchanged. Nothing is chosen if so many reports would have to
     be read that the lock would be kept for long: then trials that run to their ends are waited for.
@@ -58,7 +58,7 @@ def choose_while_training(locked: LockedExperiment, trial: TrialRow) -> Experime
     experiment = locked.experiment
     spec = spec_of(experiment)
     is_long = experiment.event_count + EVENTS_OF_A_CHOICE > MAX_LOCKED_EVENTS
-    if is_long or not may_show_length(experiment, spec, trial):
+    if is_long or not may_show_lowest_rung(experiment, spec, trial):
         return None
     seen = training_of(locked.session, trial)
     if seen is None or not seen.shows_lowest_rung:

@@ -42,7 +42,7 @@ def facts_in(choice: Mapping[str, Any]) -> dict[str, Any] | None:
     return facts
 
 
-def may_show_length(experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow) -> bool:
+def may_show_lowest_rung(experiment: ExperimentRow, spec: ExperimentSpec, trial: TrialRow) -> bool:
     """Whether a trial that still trains, and has just saved a checkpoint, may be enough to choose a rule by."""
     choice = experiment.rule_choice
     if choice is None or facts_in(choice) is not None or not isinstance(spec.early_stopping, Auto):

@@ -12,7 +12,7 @@ from service.operations.attempts.leases import LeasedAttempt, lock_leased_attemp
 from service.operations.attempts.orders import order_at_report
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
-from service.operations.early_stopping.stored_choice import may_show_length
+from service.operations.early_stopping.stored_choice import may_show_lowest_rung
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints, kept_without
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
@@ -138,7 +138,7 @@ class _Ingestion:
                 self._count(leased, report, step)
             else:
                 set_aside(leased, report, step)
-        if counts and report.checkpoint and may_show_length(leased.experiment, leased.spec, leased.trial):
+        if counts and report.checkpoint and may_show_lowest_rung(leased.experiment, leased.spec, leased.trial):
             self.telling.append(leased)
         return add_checkpoint(leased, report, step) if counts else kept_without(leased, report)
 
