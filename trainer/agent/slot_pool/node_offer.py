@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from trainer.agent.cluster import PlacementGroups, free_resources, total_resources
@@ -27,6 +28,10 @@ class NodeOffer:
     draining: Collection[str]
     withheld: WithheldNodes
 
+    @cached_property
+    def _labels(self) -> dict[str, dict[str, str]]:
+        return node_labels()
+
     def nodes(self) -> list[dict[str, Any]]:
         """Each node that is not drained: total and free resources, labels. What idle slots reserve is free.
 
@@ -34,16 +39,15 @@ class NodeOffer:
         """
         free, withheld = self._free_with_idle(), self.withheld.reasons()
         nodes = self._without_drained(total_resources())
-        labels = node_labels()
         return [
-            {"total": total, "free": free.get(node, {}), "labels": labels.get(node, {})}
+            {"total": total, "free": free.get(node, {}), "labels": self._labels.get(node, {})}
             | ({"withheld": withheld[node]} if node in withheld else {})  # services of an earlier version refuse it
             for node, total in nodes.items()
         ]
 
     def placement(self, scaling: Scaling) -> Placement | None:
         """Where a new worker group would probably start; None if it does not fit beside what slots reserve."""
-        return find_placement(bundles_of(scaling), self.unclaimed(PlacementGroups()), node_labels())
+        return find_placement(bundles_of(scaling), self.unclaimed(PlacementGroups()), self._labels)
 
     def may_stay(self, slot: PooledSlot) -> bool:
         """Whether its workers have not ended, as after a failure, and are on nodes that get new trials."""
@@ -55,13 +59,12 @@ class NodeOffer:
         usable = self._without_drained(free_resources())
         free = {node: resources for node, resources in usable.items() if node not in self.withheld}
         waiting = [slot for slot in self.slots if slot.may_await_resources and groups.of(slot.placement_group) is None]
-        labels = node_labels() if waiting else {}
         for slot in waiting:
-            placement = find_largest_placement(slot.scaling or {}, free, labels)
+            placement = find_largest_placement(slot.scaling or {}, free, self._labels)
             if placement is not None:
                 free = placement.free
             else:
-                free = rest_beside(WorkerGroup.of(slot.scaling or {}), free, total_resources(), labels)
+                free = rest_beside(WorkerGroup.of(slot.scaling or {}), free, total_resources(), self._labels)
         return free
 
     def _free_with_idle(self) -> NodeResources:

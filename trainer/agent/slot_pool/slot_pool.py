@@ -241,7 +241,7 @@ class SlotPool:
         return due
 
     def offer(self) -> NodeOffer:
-        """What the cluster has for new trials, by the state of the slots at each of its calls."""
+        """What the cluster has for new trials, by the state of the slots at each of its calls; labels are read once."""
         return NodeOffer(self.slots.values(), self._draining, self._withheld)
 
     def should_wait(self, assignment: dict[str, Any], since: float) -> bool:
@@ -300,8 +300,9 @@ class SlotPool:
         """Close idle slots, longest idle first, until the worker group fits; those that remove checkpoints last."""
         idle = [slot for slot in self.slots.values() if slot.is_idle and slot is not keep]
         idle.sort(key=lambda slot: (slot.is_removing, -(slot.idle_seconds or 0)))
+        offer = self.offer()
         for slot in idle:
-            if self.offer().placement(scaling) is not None:
+            if offer.placement(scaling) is not None:
                 return
             self.close([slot])
 
