@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from search.mistakes import Mistake
+from service.specification.cross_field_checks.pbt_mistakes import NOT_WITH_PBT
 from service.specification.spec_sections import Objective
 
 
@@ -27,6 +28,4 @@ def mistakes_in_best_report(
                 "them out",
             )
         if is_population:
-            yield Mistake(
-                path, "does not work with pbt: its trials change their params on the way; leave one of them out"
-            )
+            yield Mistake(path, NOT_WITH_PBT)

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from search.mistakes import Mistake
 from search.space.space import Space
+from service.specification.cross_field_checks.pbt_mistakes import NOT_WITH_PBT
 from service.specification.spec_sections import SEED, ConfirmSpec, LimitsSpec
 
 MAX_SEED = 2**31 - 1
@@ -22,9 +23,7 @@ def mistakes_in_confirm(
     if objective_count > 1:
         yield Mistake(("confirm",), "works with one objective only, which ranks the trials; leave it out")
     if is_population:
-        yield Mistake(
-            ("confirm",), "does not work with pbt: its trials change their params on the way; leave one of them out"
-        )
+        yield Mistake(("confirm",), NOT_WITH_PBT)
     if limits.max_trials is not None and limits.max_trials - confirm.trial_count < confirm.top:
         yield Mistake(
             ("confirm",),

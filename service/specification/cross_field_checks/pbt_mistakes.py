@@ -6,6 +6,8 @@ from search.early_stopping.rules.pbt import MIN_MEMBERS, Pbt
 from search.mistakes import Mistake
 from search.space.space import Space
 
+NOT_WITH_PBT = "does not work with pbt: its trials change their params on the way; leave one of them out"
+
 
 def mistakes_in_pbt(pbt: Pbt, space: Space, max_trials: int | None) -> Iterator[Mistake]:
     for mistake in pbt.mistakes_in_names(space):
