@@ -85,7 +85,9 @@ def _seen(training: Training) -> str:
     if not training.report_count:
         return f"max_step is {training.max_step}"
     if training.is_length_assumed:
-        return f"no trial has run to the end yet, and trial {training.number} has come to step {training.last_step}"
+        come = f"trial {training.number} has come to step {training.last_step} with checkpoints"
+        assumed = f"a training is assumed to have {counted(training.length, 'step')}"
+        return f"no trial has run to the end yet, and {come}, so {assumed}"
     seen = f"trial {training.number} made {counted(training.report_count, 'report')} up to step {training.last_step}"
     if training.is_length_given:
         seen = f"max_step is {training.max_step}, and {seen}"
@@ -96,10 +98,8 @@ def _seen(training: Training) -> str:
 
 def _times(training: Training) -> str:
     """What else speaks for promotion, as far as it is known."""
-    if training.start_seconds is None or training.whole_seconds is None:
+    if training.is_length_assumed or training.start_seconds is None or training.whole_seconds is None:
         return ""
-    if training.is_length_assumed:
-        return f" with checkpoints, so a training is assumed to have {counted(training.length, 'step')}"
     times = f"a start takes {training.start_seconds:.3g} s, and a whole training {training.whole_seconds:.3g} s"
     return f" and saved checkpoints, and {times}"
 

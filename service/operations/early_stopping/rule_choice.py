@@ -49,24 +49,23 @@ def choose_after_trial(locked: LockedExperiment, spec: ExperimentSpec, trial: Tr
     return None if learned is None or learned == known else _change_rule(locked, spec, learned)
 
 
-def choose_while_training(locked: LockedExperiment, trial: TrialRow) -> ExperimentSpec | None:
-    """Choose by an assumed length, if the trial has come far enough; `may_show_lowest_rung` is true of it.
+def choose_while_training(locked: LockedExperiment, trial: TrialRow) -> None:
+    """Choose by an assumed length, if the trial has come far enough, and no other trial has let the service choose.
 
-    Returns the spec that holds from now on; None if it is unchanged. Nothing is chosen if so many reports would have to
-    be read that the lock would be kept for long: then trials that run to their ends are waited for.
+    Nothing is chosen if so many reports would have to be read that the lock would be kept for long: then trials that
+    run to their ends are waited for.
     """
     experiment = locked.experiment
     spec = spec_of(experiment)
     is_long = experiment.event_count + EVENTS_OF_A_CHOICE > MAX_LOCKED_EVENTS
     if is_long or not may_show_lowest_rung(experiment, spec, trial):
-        return None
+        return
     seen = training_of(locked.session, trial)
     if seen is None or not seen.shows_lowest_rung:
-        return None
+        return
     assumed = seen.for_trials(experiment.trial_count, spec.problem.parallelism)
-    if isinstance(choose_rule(spec.problem, assumed).rule, Auto | NoneSpec):
-        return None
-    return _change_rule(locked, spec, assumed)
+    if not isinstance(choose_rule(spec.problem, assumed).rule, Auto | NoneSpec):
+        _change_rule(locked, spec, assumed)
 
 
 def _change_rule(locked: LockedExperiment, spec: ExperimentSpec, learned: Training) -> ExperimentSpec | None:

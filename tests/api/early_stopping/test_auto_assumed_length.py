@@ -204,11 +204,9 @@ def test_an_earlier_version_reads_no_assumed_length(service: Api) -> None:
     """It would take it for that of a whole trial."""
     name = searching(service)
     reported(given(service, name), 3)
-    with service.app.state.context.database.read() as session:
-        choice = session.scalars(select(ExperimentRow.rule_choice)).one()
-    assert choice
+    choice = stored_choice(service)
     assert choice["training"] is None
-    assert stored(service)["assumed_max_step"] == 81
+    assert choice["training_compared_early"]["assumed_max_step"] == 81
 
 
 def test_a_rule_of_the_user_stays(service: Api) -> None:
@@ -327,10 +325,12 @@ def test_only_the_first_four_trials_tell_whether_ranks_do(service: Api) -> None:
     other.finish()
     for rank, one in enumerate(held[:3]):
         whole(one, value=0.1 * rank)
-    assert (stored(service)["trial_count"], stored(service)["concordances"]) == (3, {})
+    known = stored_choice(service)["training_compared_early"]
+    assert (known["trial_count"], known["concordances"]) == (3, {})
 
 
-def stored(service: Api) -> Any:
-    """What the service knows of a training."""
+def stored_choice(service: Api) -> dict[str, Any]:
     with service.app.state.context.database.read() as session:
-        return (session.scalars(select(ExperimentRow.rule_choice)).one() or {})["training_compared_early"]
+        choice: dict[str, Any] | None = session.scalars(select(ExperimentRow.rule_choice)).one()
+    assert choice
+    return choice
