@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset.loggers import LoggerState, logger_states, note_who_changes_logging, restore_loggers
 from trainer.worker.reset.memory import collect_garbage, freeze_libraries, why_too_large
 from trainer.worker.reset.modules import unload_modules
@@ -25,6 +24,7 @@ from trainer.worker.reset.open_files import (
 from trainer.worker.reset.pools import end_data_loaders, end_forkserver, end_pools
 from trainer.worker.reset.process_settings import SavedSetting, restore_settings, saved_settings
 from trainer.worker.reset.processes import started_processes, why_processes_are_left
+from trainer.worker.reset.standard_streams import StandardStreams
 from trainer.worker.reset.threads import KnownThreads, why_threads_are_left
 from trainer.worker.reset.torch_state import free_gpu_memory, reset_torch
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from trainer.worker.logs.standard_streams import StandardStreams
 from trainer.worker.reset import baseline as reset
+from trainer.worker.reset.standard_streams import StandardStreams
 
 
 def test_replaced_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_a_process_whose_stream_was_closed_is_not_used_again(monkeypatch: pytest
 
 def test_a_process_whose_output_goes_elsewhere_is_not_used_again() -> None:
     code = (
-        "import os; from trainer.worker.logs.standard_streams import StandardStreams; before = StandardStreams();"
+        "import os; from trainer.worker.reset.standard_streams import StandardStreams; before = StandardStreams();"
         "os.dup2(os.open(os.devnull, os.O_WRONLY), 1); os.write(2, str(before.put_back()).encode())"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
