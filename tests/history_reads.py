@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.store.events import EventOfKind, events_of_kinds
-from service.store.sql.write_session import WriteSession
+from service.store.sql.bulk_writes import WriteSession
 
 
 @dataclass

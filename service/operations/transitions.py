@@ -26,7 +26,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.store.early_stopping.history import StoredCompleted
 from service.store.events import append_event
-from service.store.sql.write_session import change_later
+from service.store.sql.bulk_writes import change_later
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.param_generations import has_own_values
 from service.store.trials.trial_seed import first_seed

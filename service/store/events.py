@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.domain.event_kinds import EventKind
-from service.store.sql.write_session import add_later, change_later
+from service.store.sql.bulk_writes import add_later, change_later
 from service.store.tables import EventRow, ExperimentRow
 
 EVENTS_PAGE = 5000

@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 from service.store.early_stopping import milestone_cache
 from service.store.early_stopping.milestone_cache import BASE_WEIGHT, MilestoneCache
 from service.store.early_stopping.milestones import milestones_of, replace_milestones
+from service.store.sql.bulk_writes import WriteSession
 from service.store.sql.database import Database
 from service.store.sql.process_caches import process_caches
-from service.store.sql.write_session import WriteSession
 from service.store.tables import ExperimentRow, MilestoneRow, TrialRow
 from tests.conftest import examples
 

@@ -7,7 +7,7 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.store.attempt_times import function_began_at, holding_seconds
 from service.store.attempts import worker_count
 from service.store.json_of_other_versions import stored
-from service.store.sql.write_session import change_later
+from service.store.sql.bulk_writes import change_later
 from service.store.tables import AttemptRow
 from trainer.wire import PhaseSeconds, Scaling
 

@@ -14,8 +14,8 @@ from service.specification.models import ExperimentSpec
 from service.store.attempts import attempt_by_revoked_token, attempt_by_token, lock_by_digests
 from service.store.events import append_event
 from service.store.experiments import lock_experiment
+from service.store.sql.bulk_writes import change_later
 from service.store.sql.database import database_now
-from service.store.sql.write_session import change_later
 from service.store.tables import AttemptRow, TrialRow
 from trainer.process_log.context import log_context
 

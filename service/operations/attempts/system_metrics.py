@@ -8,7 +8,7 @@ from typing import Any
 from service.domain.system_metrics_summary import Utilization
 from service.operations.attempts.leases import LeasedAttempt
 from service.store.events import append_event
-from service.store.sql.write_session import change_later
+from service.store.sql.bulk_writes import change_later
 from trainer.wire import SystemSample
 
 

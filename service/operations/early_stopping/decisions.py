@@ -16,7 +16,7 @@ from service.operations.transitions import request_stop
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import StoredHistory, stored_bracket_of
 from service.store.events import append_event
-from service.store.sql.write_session import add_later, change_later
+from service.store.sql.bulk_writes import add_later, change_later
 from service.store.tables import DecisionRow, TrialRow
 
 

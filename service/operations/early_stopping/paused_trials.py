@@ -14,7 +14,7 @@ from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.search_view.observations import seed_of
 from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.experiments import may_run_trials
-from service.store.sql.write_session import WriteSession
+from service.store.sql.bulk_writes import WriteSession
 from service.store.tables import TrialRow
 from service.store.trials.trials import find_trial_numbered, trials_with
 

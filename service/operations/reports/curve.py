@@ -20,7 +20,7 @@ from service.operations.transitions import request_stop
 from service.runtime.search_view.targets_and_constraints import targets_reached
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
-from service.store.sql.write_session import add_later, change_later
+from service.store.sql.bulk_writes import add_later, change_later
 from service.store.tables import ReportRow, UncountedReportRow
 from trainer.wire import MAX_COUNT, Report, storable_float, storable_text
 

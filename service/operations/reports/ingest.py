@@ -16,8 +16,8 @@ from service.operations.early_stopping.stored_choice import may_show_lowest_rung
 from service.operations.reports.checkpoints import add_checkpoint, check_checkpoints, kept_without
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
+from service.store.sql.bulk_writes import change_later
 from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, is_away, is_locked, wait_little_for_locks
-from service.store.sql.write_session import change_later
 from service.store.trials.trials import experiments_of
 from trainer.process_log.context import log_context
 from trainer.wire import Answer, Report

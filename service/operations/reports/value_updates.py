@@ -14,7 +14,7 @@ from service.operations.transitions import request_stop
 from service.runtime.search_view.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
 from service.store.reports import best_report_of
-from service.store.sql.write_session import change_later
+from service.store.sql.bulk_writes import change_later
 from service.store.tables import ReportRow, TrialRow
 from trainer.wire import storable_float
 

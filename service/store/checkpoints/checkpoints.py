@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from search.problem import Direction, sign_of
-from service.store.sql.write_session import change_later
+from service.store.sql.bulk_writes import change_later
 from service.store.tables import AttemptRow, CheckpointRow, ExperimentRow, TrialRow
 
 

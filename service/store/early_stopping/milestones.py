@@ -15,8 +15,8 @@ from service.store.early_stopping.milestone_cache import (
     MilestoneCache,
     MilestoneTrials,
 )
+from service.store.sql.bulk_writes import WriteSession, add_later, change_later
 from service.store.sql.process_caches import process_caches
-from service.store.sql.write_session import WriteSession, add_later, change_later
 from service.store.tables import ExperimentRow, MilestoneRow
 
 _PAGE = 1000

@@ -15,11 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 
+from service.store.sql.bulk_writes import WriteSession
 from service.store.sql.clock_jumps import ClockJumps
 from service.store.sql.column_types import UtcDateTime
 from service.store.sql.deadline_connection import LONG_STATEMENT_SECONDS, allow_silence, use_deadlines
 from service.store.sql.process_caches import ProcessCaches
-from service.store.sql.write_session import WriteSession
 
 _SQLITE_CLOCK = func.strftime("%Y-%m-%d %H:%M:%f", "now", type_=UtcDateTime)
 _POSTGRESQL_CLOCK = func.statement_timestamp(type_=UtcDateTime)

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event, select, text
 from sqlalchemy.orm import Session
 
+from service.store.sql.bulk_writes import add_later, change_later
 from service.store.sql.database import Database
-from service.store.sql.write_session import add_later, change_later
 from service.store.tables import EventRow, ExperimentRow, TokenRow
 from tests.conftest import Api
 
