@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 
 from benchmarks.harness.figures import OURS, machine, show
 from trainer.ray_train.processes import setup_worker
-from trainer.ray_train.processes.worker_start import forked_runtime_env
+from trainer.ray_train.processes.runtime_environments import forked_runtime_env
 
 NODES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Ray": ({}, {}),

@@ -17,7 +17,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from trainer.ray_train.cluster_state import remove_groups_of
 from trainer.ray_train.datasets.dataset_server_callback import DatasetServerCallback, StartServer
 from trainer.ray_train.elastic_policy import Elasticity, ResourcesTimeout
-from trainer.ray_train.processes.worker_start import worker_runtime_env
+from trainer.ray_train.processes.runtime_environments import worker_runtime_env
 from trainer.ray_train.trainer_kinds import BACKENDS, Backend
 from trainer.ray_train.trainer_subclasses import in_process_trainer, out_of_process_trainer
 from trainer.ray_train.warm_group import WarmGroup

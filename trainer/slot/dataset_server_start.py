@@ -6,7 +6,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from trainer.ray_train.datasets.dataset_server_callback import StartServer
-from trainer.ray_train.processes.worker_start import worker_runtime_env
+from trainer.ray_train.processes.runtime_environments import worker_runtime_env
 from trainer.slot.assignment import Assignment
 from trainer.slot.user_package import UserPackage
 from trainer.worker.datasets.dataset_making import DatasetsJob

@@ -30,7 +30,7 @@ def loop(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]
     import ray  # noqa: PLC0415 - heavy
 
     from trainer.agent.prestarted_workers import PrestartLoop  # noqa: PLC0415 - heavy
-    from trainer.ray_train.processes.worker_start import forked_runtime_env  # noqa: PLC0415 - heavy
+    from trainer.ray_train.processes.runtime_environments import forked_runtime_env  # noqa: PLC0415 - heavy
 
     until(ray.is_initialized, "the agent's connection to Ray")
     found, run_once = PrestartLoop(COUNT, forked_runtime_env()), PrestartLoop.run_once
@@ -90,7 +90,7 @@ def start_actor(runtime_env: dict[str, Any]) -> Any:
 
 OTHER_JOB = """
 import sys, ray
-from trainer.ray_train.processes.worker_start import forked_runtime_env
+from trainer.ray_train.processes.runtime_environments import forked_runtime_env
 class Actor:
     def answer(self):
         pass

@@ -23,9 +23,9 @@ import pytest
 
 from tests.processes import is_alive, is_fork_server, left_alive
 from tests.trainer.conftest import until
-from trainer.ray_train.processes import fork_server, worker_start
+from trainer.ray_train.processes import fork_server, runtime_environments
 from trainer.ray_train.processes.fork_server import THREADS
-from trainer.ray_train.processes.worker_start import forked_runtime_env, worker_runtime_env
+from trainer.ray_train.processes.runtime_environments import forked_runtime_env, worker_runtime_env
 
 pytestmark = [
     pytest.mark.slow,  # the fork server's imports take four seconds
@@ -95,7 +95,7 @@ def patient_launcher(modules: tuple[str, ...] = (), *, is_small: bool, request_s
         assert later in program
         program = program.replace(later, "PRELOADED_LATER = ()")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_start, "inspect", SimpleNamespace(getsource=lambda _module: program))
+        patch.setattr(runtime_environments, "inspect", SimpleNamespace(getsource=lambda _module: program))
         return str(forked_runtime_env(modules)["py_executable"])
 
 

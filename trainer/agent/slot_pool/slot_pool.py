@@ -16,7 +16,7 @@ from trainer.agent.slot_pool.slot_key import slot_key
 from trainer.agent.slot_pool.spare_slot import SpareSlot
 from trainer.client.addresses import ServiceAddresses
 from trainer.ray_train.cluster_state import orphaned_placement_groups, remove_group
-from trainer.ray_train.processes.worker_start import forked_runtime_env
+from trainer.ray_train.processes.runtime_environments import forked_runtime_env
 from trainer.resources import WorkerGroup
 from trainer.slot.nodes.withheld_nodes import WithheldNodes
 from trainer.slot.slot_status import SlotStatus

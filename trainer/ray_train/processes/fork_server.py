@@ -3,10 +3,10 @@
 Importing them takes a new process 4 seconds of CPU time and 450 MB. A forked process has them after a few milliseconds,
 and shares the memory. It is as fresh as any: the fork server runs nothing but imports.
 
-This file runs on the nodes as a program of its own (see `worker_start`), in two roles. The *launcher* runs where Ray
-would run Python to start a worker process: it hands over its arguments, environment and open files to the node's fork
-server, starts that if there is none, and ends. Whatever goes wrong, it becomes the worker process itself, as without a
-fork server. It uses only the standard library, because there is nothing else that starts as fast.
+This file runs on the nodes as a program of its own (see `runtime_environments`), in two roles. The *launcher* runs
+where Ray would run Python to start a worker process: it hands over its arguments, environment and open files to the
+node's fork server, starts that if there is none, and ends. Whatever goes wrong, it becomes the worker process itself,
+as without a fork server. It uses only the standard library, because there is nothing else that starts as fast.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ from typing import Any
 import ray
 
 from trainer.ray_train.cluster_state import node_labels, unreserved_resources
-from trainer.ray_train.processes.worker_start import worker_runtime_env
+from trainer.ray_train.processes.runtime_environments import worker_runtime_env
 from trainer.resources import Bundle, bundle_of_validation
 from trainer.slot.assignment import Assignment
 from trainer.slot.checkpoints.validation_queue import Start

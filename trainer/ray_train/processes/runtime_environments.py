@@ -1,4 +1,4 @@
-"""How Ray starts the worker processes of slots and of their workers: through the node's fork server."""
+"""The runtime environments of slots and of their workers, whose processes the fork server of their node starts."""
 
 import base64
 import inspect
