@@ -22,9 +22,9 @@ from service.mirror.runs.own_runs import (
 )
 from service.mirror.runs.projection import RunKey
 from service.mirror.runs.run_update import milliseconds
+from service.mirror.tracking_server.error_translation import ADVICE, TrackingCalls
 from service.mirror.tracking_server.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
 from service.mirror.tracking_server.requested_pause import RequestedPause
-from service.mirror.tracking_server.tracking_calls import ADVICE, TrackingCalls
 
 log = logging.getLogger(__name__)
 

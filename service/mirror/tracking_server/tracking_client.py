@@ -29,12 +29,12 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.runs.run_update import RunUpdate, milliseconds
 from service.mirror.tracking_server.adaptive_size import AdaptiveSize
+from service.mirror.tracking_server.error_translation import excerpt
 from service.mirror.tracking_server.experiment_lookup import ExperimentLookup
 from service.mirror.tracking_server.refused_uploads import is_refused_upload, why_refused
 from service.mirror.tracking_server.repeated_calls import CallTookTooLong, is_too_large, repeated
 from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.mirror.tracking_server.run_lookup import RunLookup
-from service.mirror.tracking_server.tracking_calls import excerpt
 from service.settings import without_credentials
 
 MIRROR_AGAIN = "`paceline db mirror-again` has the service write everything again"
