@@ -12,7 +12,7 @@ from typing import cast
 import uvicorn
 
 from service import private_files
-from service.api.http.server.connection_watch import raise_file_limit
+from service.api.http.server.connection_limits import raise_file_limit
 from service.api.http.server.server_config import server_config
 from service.app.staged_start import StagedApp
 from service.cli.database_lock import DatabaseInUse, database_lock

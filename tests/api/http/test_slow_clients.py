@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from service.api.http.server import server_config
-from service.api.http.server.connection_watch import ConnectionLimits
+from service.api.http.server.connection_limits import ConnectionLimits
 from service.settings import Settings
 from tests.conftest import Api, running
 from tests.timeouts import PATIENCE_SECONDS, wait_until

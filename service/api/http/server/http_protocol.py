@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from service.api.http.problems import problem_response
 from service.api.http.request_log import REQUEST_ID
-from service.api.http.server.connection_watch import CHECK_SECONDS, ConnectionWatch
+from service.api.http.server.connection_limits import CHECK_SECONDS, ConnectionWatch
 from service.api.http.server.upgrade_ignoring_parser import UpgradeIgnoringParser
 from service.errors import BadRequest, Busy, HeaderTooLarge, RequestTimeout, ServiceError
 from trainer.process_log.context import log_context, new_request_id

@@ -7,7 +7,7 @@ from typing import Any, cast
 from starlette.types import ASGIApp
 from uvicorn import Config
 
-from service.api.http.server.connection_watch import ConnectionLimits, ConnectionWatch
+from service.api.http.server.connection_limits import ConnectionLimits, ConnectionWatch
 from service.api.http.server.http_protocol import HttpProtocol
 from service.settings import Settings
 
