@@ -19,7 +19,7 @@ from trainer.process_log.context import CREDENTIAL, log_context
 from trainer.ray_train.runners import Runner
 from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt import Attempt
-from trainer.slot.attempt.failures_outside_ranks import slot_failed
+from trainer.slot.attempt.failure_classification import slot_failed
 from trainer.slot.attempt.outcome import NODE_WITHHELD, AttemptOutcome
 from trainer.slot.attempt_planner import AttemptPlanner
 from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover

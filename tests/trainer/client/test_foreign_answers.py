@@ -24,7 +24,7 @@ from trainer.client.http import ServiceClient, download_package, post_with_optio
 from trainer.client.listener import ReportAnswered
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import Outbox, ReportOutbox, SavedCheckpoint
-from trainer.slot.attempt.failures_outside_ranks import to_json, undelivered
+from trainer.slot.attempt.failure_classification import to_json, undelivered
 from trainer.worker.failures import LOST, USER_ERROR, Failure
 
 Canned = tuple[int, bytes, dict[str, str]]

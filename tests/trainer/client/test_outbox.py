@@ -14,7 +14,7 @@ from trainer.client.errors import CallRefused, ServiceFailed, ServiceUnreachable
 from trainer.client.http import ServiceClient
 from trainer.client.log_outbox import LogOutbox
 from trainer.client.outbox import REPORTS_PER_CALL, ReportOutbox, SavedCheckpoint
-from trainer.slot.attempt.failures_outside_ranks import undelivered
+from trainer.slot.attempt.failure_classification import undelivered
 from trainer.worker.failures import USER_ERROR
 
 

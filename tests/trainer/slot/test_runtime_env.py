@@ -4,7 +4,7 @@ import pytest
 from ray.exceptions import RuntimeEnvSetupError
 
 from trainer.ray_train.processes.runtime_environments import worker_runtime_env
-from trainer.slot.attempt.failures_outside_ranks import classify
+from trainer.slot.attempt.failure_classification import classify
 from trainer.slot.user_package import UserPackage
 from trainer.wire import RuntimeEnv
 

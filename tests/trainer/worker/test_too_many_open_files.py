@@ -6,7 +6,7 @@ import os
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from trainer.slot.attempt.failures_outside_ranks import classify
+from trainer.slot.attempt.failure_classification import classify
 from trainer.worker.failures import LOST, USER_ERROR, describe, not_read, not_saved
 
 pytestmark = pytest.mark.ray  # Ray's filters of warnings: importing it

@@ -33,7 +33,7 @@ from trainer.slot.attempt.attempt_state import (
 )
 from trainer.slot.attempt.delivery import GIVE_BACK_SECONDS, Delivery
 from trainer.slot.attempt.failed_group import FailedGroup
-from trainer.slot.attempt.failures_outside_ranks import classify, undelivered
+from trainer.slot.attempt.failure_classification import classify, undelivered
 from trainer.slot.attempt.loop_signal import LoopSignal
 from trainer.slot.attempt.outcome import AttemptOutcome, End, outcome_of
 from trainer.slot.attempt.ranks import Ranks, Remains

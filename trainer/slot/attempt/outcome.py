@@ -15,7 +15,7 @@ from trainer.slot.attempt.attempt_state import (
     Stopping,
     Stuck,
 )
-from trainer.slot.attempt.failures_outside_ranks import describe_ranks, killed_by_kernel, to_json
+from trainer.slot.attempt.failure_classification import describe_ranks, killed_by_kernel, to_json
 from trainer.slot.attempt.ranks import Ranks
 from trainer.worker.failures import LOST, OUT_OF_MEMORY, PREEMPTED, USER_ERROR, Failure
 

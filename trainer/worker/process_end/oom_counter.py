@@ -1,7 +1,7 @@
 """Whether the kernel has killed for lack of memory where a worker runs, by the counter of the worker's cgroup.
 
 Such a kill is a SIGKILL like any other: only the counter tells them apart. What the slot makes of it is in
-`trainer/slot/attempt/outcome.py`, and its failure in `failures_outside_ranks.py` there (`killed_by_kernel`).
+`trainer/slot/attempt/outcome.py`, and its failure in `failure_classification.py` there (`killed_by_kernel`).
 """
 
 import os

@@ -24,7 +24,7 @@ from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import Check
 from ray.train.v2._internal.execution.storage import StorageContext
 
 from trainer import wire
-from trainer.slot.attempt.failures_outside_ranks import LIBRARY_ADVICE, classify, to_json
+from trainer.slot.attempt.failure_classification import LIBRARY_ADVICE, classify, to_json
 from trainer.slot.attempt.ranks import Ranks
 from trainer.worker.failures import (
     CANNOT_START,
@@ -160,8 +160,8 @@ def test_an_exception_with_odd_attributes_is_described_like_others(error_class: 
         raise error_class("careless")
     failure = describe(caught.value, rank=0, world_size=1, is_importing=False, folder=None)
     assert failure.kind == USER_ERROR
-    assert failure.message.startswith(f"{error_class.__name__}: careless (rank 0 of 1, test_failures.py:")
-    assert "test_failures.py" in (failure.traceback or "")
+    assert failure.message.startswith(f"{error_class.__name__}: careless (rank 0 of 1, test_failure_classification.py:")
+    assert "test_failure_classification.py" in (failure.traceback or "")
 
 
 def test_an_exception_that_cannot_be_looked_at_is_the_users_error_too() -> None:
