@@ -1,7 +1,7 @@
 """The loop that ends trials and experiments that exceed their limits in time or in GPU hours."""
 
 from service.background.attempt_loop_base import AttemptLoopBase
-from service.operations.attempts.time_limits import enforce_time_limits
+from service.operations.time_limits import enforce_time_limits
 
 
 class TimeLimits(AttemptLoopBase):

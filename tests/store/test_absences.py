@@ -65,7 +65,7 @@ def test_limits_of_an_experiment_that_take_long_extend_no_lease(
         let_work_take(ABSENCE, clock, loops)
         return False
 
-    monkeypatch.setattr("service.operations.attempts.time_limits.may_run_trials", take_long)
+    monkeypatch.setattr("service.operations.time_limits.may_run_trials", take_long)
     for _ in range(2):
         let_pass(context, 0.6 * LEASE_SECONDS)
         take_heartbeat(context, other.trial, other.lease.token)

@@ -20,9 +20,9 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.attempts.scheduling.next_trial import assign
-from service.operations.attempts.time_limits import ENDING_SECONDS, enforce_time_limits
 from service.operations.experiments.creation import store_experiment
 from service.operations.locked_experiment import LockedExperiment
+from service.operations.time_limits import ENDING_SECONDS, enforce_time_limits
 from service.runtime.context import Context
 from service.settings import without_credentials, without_password
 from service.specification.parser import parse_spec
@@ -290,7 +290,7 @@ def test_leases_run_out_although_the_statements_for_another_experiment_fail(
     def fail(locked: LockedExperiment, _: object) -> None:
         locked.session.execute(insert(ExperimentRow).values(id=over_time.experiment_id, name="twice"))
 
-    monkeypatch.setattr("service.operations.attempts.time_limits.advance_experiment", fail)
+    monkeypatch.setattr("service.operations.time_limits.advance_experiment", fail)
     for _ in range(2):
         let_pass(context, 0.6 * LEASE_SECONDS)
         take_heartbeat(context, over_time.trial, over_time.lease.token)

@@ -9,8 +9,8 @@ from service.domain.statuses import StopCause
 from service.operations.agents.lost_attempts import end_lost_attempts
 from service.operations.attempts.lease_expiry import expire_leases
 from service.operations.attempts.reachability import Reachability
-from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.early_stopping.recorded_milestones import MAX_LOCKED_EVENTS
+from service.operations.time_limits import enforce_time_limits
 from service.runtime.context import Context
 from service.store.tables import ExperimentRow, TrialRow
 from tests.history_reads import Reads, counted_reads

@@ -9,10 +9,10 @@ from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.leases import LeasedAttempt, lock_attempt
 from service.operations.attempts.scheduling.claim import ask
-from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.experiments.change import change
 from service.operations.experiments.control import stop
 from service.operations.experiments.creation import store_experiment
+from service.operations.time_limits import enforce_time_limits
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
 from service.store.tables import AttemptRow, ExperimentRow
@@ -63,7 +63,7 @@ def test_a_trial_that_was_asked_to_leave_is_not_locked_again_until_it_is_due_for
         locked.append(attempt.trial_id)
         return lock_attempt(session, attempt)
 
-    monkeypatch.setattr("service.operations.attempts.time_limits.lock_attempt", lock)
+    monkeypatch.setattr("service.operations.time_limits.lock_attempt", lock)
     for seconds, orders in ((61, {held.trial, other.trial}), (0, set()), (30, {held.trial}), (0, set())):
         for one in (held, other):
             beat(context, one, 0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service.operations.attempts.time_limits import enforce_time_limits
+from service.operations.time_limits import enforce_time_limits
 from service.store.tables import MilestoneRow
 from tests.conftest import Api, Held
 from tests.store.leased_trials import let_pass

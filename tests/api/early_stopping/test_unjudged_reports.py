@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service.operations.attempts.time_limits import enforce_time_limits
 from service.operations.early_stopping.recorded_milestones import MilestonesMissing, RecordedMilestones, catch_up
+from service.operations.time_limits import enforce_time_limits
 from service.runtime.context import Context
 from service.store.tables import EventRow, MilestoneRow
 from tests.conftest import Api, Held

@@ -60,7 +60,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, what: str) -> Iterator[threading.Ev
         released.wait()
         return 0.0
 
-    monkeypatch.setattr(f"service.operations.attempts.time_limits.{what}", hang)
+    monkeypatch.setattr(f"service.operations.time_limits.{what}", hang)
     try:
         yield begun
     finally:
@@ -97,7 +97,7 @@ def test_a_lost_attempt_ends_although_the_database_cancels_the_limit_of_another_
         calls.release()
         cancelled(locked)
 
-    monkeypatch.setattr("service.operations.attempts.time_limits.advance_experiment", take_too_long)
+    monkeypatch.setattr("service.operations.time_limits.advance_experiment", take_too_long)
     for _ in range(2):
         let_pass(context, 0.6 * LEASE_SECONDS)
         for _ in range(2):
