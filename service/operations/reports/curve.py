@@ -15,7 +15,7 @@ from service.operations.attempts.leases import LeasedAttempt
 from service.operations.early_stopping.decisions import is_judged
 from service.operations.experiments.experiment_end import begin_ending
 from service.operations.reports.checkpoints import add_value
-from service.operations.reports.value_updates import newer_values, take_values
+from service.operations.reports.objective_values import newer_values, take_values
 from service.operations.transitions import request_stop
 from service.runtime.search_view.targets_and_constraints import targets_reached
 from service.specification.models import ExperimentSpec
