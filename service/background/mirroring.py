@@ -23,7 +23,7 @@ from service.mirror.mlflow_errors import (
 from service.mirror.runs.new_runs import NewRun, experiment_run, trial_run
 from service.mirror.runs.projection import Projection, project
 from service.mirror.runs.run_update import RunUpdate
-from service.mirror.runs.trial_events import unknown_trial
+from service.mirror.runs.trial_run_update import unknown_trial
 from service.mirror.runs.unanswered_creations import UnansweredCreations
 from service.mirror.tracking_server.adaptive_size import AdaptiveSizes
 from service.mirror.tracking_server.connection import TrackingConnection

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from search.early_stopping.decision import Grounds
 from service.domain import decision_grounds
-from service.mirror.runs import trial_events
+from service.mirror.runs import trial_run_update
 from service.store.tables import DecisionRow
 
 FIELDS = {field.name for field in fields(Grounds)}
@@ -19,4 +19,4 @@ def test_stored_decisions_have_all_grounds() -> None:
 
 
 def test_the_mirror_tags_all_grounds() -> None:
-    assert set(trial_events._DECISION_TAGS) >= FIELDS
+    assert set(trial_run_update._DECISION_TAGS) >= FIELDS

@@ -9,7 +9,7 @@ from service.mirror.batches.known_results import KnownResults
 from service.mirror.runs.objectives import BestValue, objectives_of
 from service.mirror.runs.pareto_front import ParetoFront
 from service.mirror.runs.projection import CONTENDING_ENDS, BestSoFar, ProjectionInput, takes_back_end
-from service.mirror.runs.trial_events import TRIAL_ENDS
+from service.mirror.runs.trial_run_update import TRIAL_ENDS
 from service.store import mirrors
 from service.store.sql.database import lift_statement_timeout
 from service.store.tables import EventRow, ExperimentRow, MirrorRow

@@ -15,7 +15,7 @@ from service.mirror.runs.new_runs import (
     NewRun,
 )
 from service.mirror.runs.projection import RunKey
-from service.mirror.runs.trial_events import UNKNOWN
+from service.mirror.runs.trial_run_update import UNKNOWN
 
 STATUS_TAG = "paceline.status"
 

@@ -14,7 +14,7 @@ from service.mirror.runs.new_runs import RUN_NAME_TAG, experiment_run, parent_ru
 from service.mirror.runs.objectives import BestValue, best_report_metric, objectives_of
 from service.mirror.runs.pareto_front import ParetoFront
 from service.mirror.runs.run_update import RunStatus, RunUpdate
-from service.mirror.runs.trial_events import TRIAL_ENDS, apply_trial_event, changes_a_run
+from service.mirror.runs.trial_run_update import TRIAL_ENDS, apply_trial_event, changes_a_run
 from service.store.tables import EventRow, ExperimentRow, GenerationRow, TrialRow
 
 CONTENDING_ENDS = tuple(f"trial.{status}" for status in ELIGIBLE_FOR_BEST)

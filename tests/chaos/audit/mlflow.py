@@ -7,7 +7,7 @@ from typing import Any
 
 from service.mirror.runs.new_runs import GENERATION_TAG
 from service.mirror.runs.projection import CONTENDING_ENDS
-from service.mirror.runs.trial_events import TRIAL_ENDS, cost_metric, system_metric
+from service.mirror.runs.trial_run_update import TRIAL_ENDS, cost_metric, system_metric
 from tests.chaos.evidence.generations import Generation, generations
 from tests.chaos.evidence.snapshot import Event, Experiment, MlflowRun, Snapshot, Trial
 from tests.chaos.run import had_artifacts_away

@@ -1,4 +1,7 @@
-"""From a trial's events to the update of its run. Pure. The names of tags are an interface: users filter by them."""
+"""The update of a trial's run, its status and tags, from the events of the trial. Pure.
+
+The names of tags are an interface: users filter by them.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
