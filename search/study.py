@@ -36,11 +36,6 @@ class Study:
         return self.sampler.weighs_warm_starts(self.problem)
 
     @property
-    def learns_from_partial_params(self) -> bool:
-        """Whether a trial of an earlier experiment counts although some of its parameters are not known."""
-        return self.weighs_warm_starts or self.chosen_sampler.sampler.learns_from_partial_params
-
-    @property
     def is_distinct(self) -> bool:
         """Whether proposals are kept from repeating a configuration."""
         space, sampler = self.problem.space, self.chosen_sampler.sampler

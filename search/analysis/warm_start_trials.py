@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
 
-from search.problem import Observation
+from search.problem import Observation, Problem
+from search.samplers.sampler_spec import SamplerSpec
 from search.space.narrowed_space import inside
 from search.space.parameters import IntParameter, Parameter
 from search.space.space import Params, Space
-from search.study import Study
 
 MAX_TRIALS = 1000
 """The maximum in total, because a search slows down as its history grows."""
@@ -60,36 +60,39 @@ class _LeftOut(Exception):
     """A trial is not taken; the message is the reason."""
 
 
-def warm_start(study: Study, sources: Sequence[Source]) -> tuple[list[Observation], list[SourceReport]]:
+def select_trials(
+    problem: Problem, sampler: SamplerSpec, sources: Sequence[Source]
+) -> tuple[list[Observation], list[SourceReport]]:
     """The observations to start with, at most MAX_TRIALS, and a report for each source.
 
     Their numbers are below 0, so that they come before every trial; the newest has -1. A parameter that a trial lacks
     is taken from its experiment's constants, if they have it. If it stays unknown, the trial is taken without it,
     provided that the sampler can learn from partial params.
     """
+    space, needing_all = problem.space, None if sampler.learns_from_partial_params(problem) else sampler.sampler
     found: list[Observation] = []
     report = [SourceReport(source.name) for source in sources]
     for source, taken in zip(sources, report, strict=True):
         for trial in source.trials:
             try:
-                params = _params(study, source, trial, room=MAX_TRIALS - len(found))
+                params = _params(space, source, trial, room=MAX_TRIALS - len(found), needing_all=needing_all)
             except _LeftOut as reason:
                 taken.left_out[str(reason)] += 1
                 continue
             found.append(replace(trial, number=-1 - len(found), params=params, experiment=source.name))
             taken.count += 1
-            taken.unknown |= set(_unknown(study.problem.space, params))
-            taken.dropped |= set(trial.params) - set(study.problem.space.root)
+            taken.unknown |= set(_unknown(space, params))
+            taken.dropped |= set(trial.params) - set(space.root)
     return found, report
 
 
-def still_fitting(study: Study, observations: Sequence[Observation]) -> list[Observation]:
-    """The observations that the study can still learn from: its space and its sampler may have changed."""
-    space = study.problem.space
+def still_fitting(problem: Problem, sampler: SamplerSpec, observations: Sequence[Observation]) -> list[Observation]:
+    """The observations that a study can still learn from: its space and its sampler may have changed."""
+    space, needs_whole_params = problem.space, not sampler.learns_from_partial_params(problem)
     return [
         one
         for one in observations
-        if inside(space, one.params) and (study.learns_from_partial_params or not _unknown(space, one.params))
+        if inside(space, one.params) and not (needs_whole_params and _unknown(space, one.params))
     ]
 
 
@@ -102,21 +105,20 @@ def from_json(document: Any) -> list[Observation]:
     return _OBSERVATIONS.validate_python(document)
 
 
-def _params(study: Study, source: Source, trial: Observation, *, room: int) -> Params:
-    """The trial's configuration in the study's space. Raises _LeftOut."""
+def _params(space: Space, source: Source, trial: Observation, *, room: int, needing_all: str | None) -> Params:
+    """The trial's configuration in the space. `needing_all` names a sampler that needs all of it. Raises _LeftOut."""
     if trial.status in _UNFINISHED:
         raise _LeftOut(_UNFINISHED[trial.status])
     if trial.status == "stopped" and trial.last_value is None:
         raise _LeftOut("stopped before it reported")
-    space = study.problem.space
     params = _known_params(space, {**source.config, **trial.params})
     if not params:
         raise _LeftOut("no parameter in common")
     if space.forbids(params) is not None:
         raise _LeftOut("is forbidden")
     unknown = _unknown(space, params)
-    if unknown and not study.learns_from_partial_params:
-        raise _LeftOut(f"{' and '.join(unknown)} not known, which {study.sampler.sampler} needs")
+    if unknown and needing_all:
+        raise _LeftOut(f"{' and '.join(unknown)} not known, which {needing_all} needs")
     if not room:
         raise _LeftOut(f"beyond the limit of {MAX_TRIALS:,} trials")
     return params

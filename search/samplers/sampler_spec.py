@@ -100,6 +100,10 @@ class SamplerSpec(JsonModel):
         sampler = self.chosen_for(problem).sampler
         return bool(self.warm_start) and sampler.learns and sampler.takes_priors
 
+    def learns_from_partial_params(self, problem: Problem) -> bool:
+        """Whether a trial of an earlier experiment counts although some of its parameters are not known."""
+        return self.weighs_warm_starts(problem) or self.chosen_for(problem).sampler.learns_from_partial_params
+
     def mistakes_with(self, problem: Problem, *, accepted: bool = False) -> list[Mistake]:
         """Why the sampler does not suit the problem, at paths from the experiment's spec; empty if it does.
 

@@ -301,5 +301,5 @@ def _empty_view(session: Session, experiment_id: str) -> _View:
     spec = spec_of(experiment)
     study = Study(spec.problem, spec.search, seed_of(spec, experiment_id))
     warm = session.get(WarmStartRow, experiment_id) if spec.search.warm_start else None
-    known = still_fitting(study, from_json(warm.observations)) if warm else []
+    known = still_fitting(spec.problem, spec.search, from_json(warm.observations)) if warm else []
     return _View(spec, experiment.spec_changed_at_event, epoch, StudyView(study, known))

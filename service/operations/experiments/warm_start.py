@@ -7,9 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.analysis.warm_start_trials import Source, to_json, warm_start
+from search.analysis.warm_start_trials import Source, select_trials, to_json
 from search.mistakes import Mistake, listed
-from search.study import Study
 from service.errors import Invalid
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of
@@ -49,7 +48,7 @@ def gather_warm_start(context: Context, spec: ExperimentSpec) -> WarmStart | Non
             raise Invalid(mistakes)
         rows = [row for row in found if row is not None]
         read = [_source(session, spec, row) for row in rows]
-    observations, report = warm_start(Study(spec.problem, spec.search, seed=0), [source for source, _ in read])
+    observations, report = select_trials(spec.problem, spec.search, [source for source, _ in read])
     for taken, (_, left_out) in zip(report, read, strict=True):
         taken.left_out += left_out
     sources = [{"id": row.id, **taken.to_json()} for row, taken in zip(rows, report, strict=True)]

@@ -5,7 +5,7 @@ from typing import Any
 import optuna
 import pytest
 
-from search.analysis.warm_start_trials import MAX_TRIALS, Source, from_json, still_fitting, to_json, warm_start
+from search.analysis.warm_start_trials import MAX_TRIALS, Source, from_json, select_trials, still_fitting, to_json
 from search.problem import Observation, Problem, Status
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
@@ -40,7 +40,8 @@ def source(*trials: Observation, **config: Any) -> Source:
 
 
 def taken(*sources: Source, **search: Any) -> tuple[list[Observation], list[dict[str, Any]]]:
-    observations, report = warm_start(a_study(**search), sources)
+    study = a_study(**search)
+    observations, report = select_trials(study.problem, study.sampler, sources)
     return observations, [one.to_json() for one in report]
 
 
@@ -113,11 +114,15 @@ def test_the_observations_survive_json() -> None:
     assert from_json(to_json(observations)) == observations
 
 
+def fitting(study: Study, observations: list[Observation]) -> list[int]:
+    return [one.number for one in still_fitting(study.problem, study.sampler, observations)]
+
+
 def test_after_narrowing_only_observations_in_the_space_count() -> None:
     observations, _ = taken(source(observed(ADAMW), observed(ADAMW | {"lr": 0.1}), observed({"lr": 0.01, "layers": 2})))
     narrower = Space.model_validate(SPACE.model_dump() | {"lr": {"type": "float", "low": 0.001, "high": 0.05}})
-    assert [one.number for one in still_fitting(a_study(narrower), observations)] == [-1, -3]
-    assert [one.number for one in still_fitting(a_study(narrower, sampler="random"), observations)] == [-1]
+    assert fitting(a_study(narrower), observations) == [-1, -3]
+    assert fitting(a_study(narrower, sampler="random"), observations) == [-1]
 
 
 HISTORY = [
@@ -151,7 +156,7 @@ def test_every_sampler_learns_from_trials_with_numbers_below_zero(search: dict[s
     study = a_study(space, **search)
     points = [(round(step % 11 / 10, 1), step % 5) for step in range(20)]
     trials = [observed({"x": x, "y": y}, x - y, number=step) for step, (x, y) in enumerate(points)]
-    observations, [report] = warm_start(study, [source(*trials)])
+    observations, [report] = select_trials(study.problem, study.sampler, [source(*trials)])
     assert report.count == 20
     view = StudyView(study, observations)
     seen = list(observations)
@@ -167,7 +172,7 @@ def test_tpe_proposes_what_optuna_does_after_the_same_trials_were_added(multivar
     search: dict[str, Any] = {"options": {"multivariate": multivariate, "n_startup_trials": 5}}
     study = a_study(**search)
     parts = [observed({"lr": 0.02, "layers": 3}, 0.7), observed({"lr": 0.03}, 0.8)]
-    observations, _ = warm_start(study, [source(*reversed([*HISTORY, *parts]))])
+    observations, _ = select_trials(study.problem, study.sampler, [source(*reversed([*HISTORY, *parts]))])
     assert len(observations) == 22
     sampler = optuna.samplers.TPESampler(
         seed=derived_seed(7, 0), multivariate=multivariate, constant_liar=True, n_startup_trials=5
