@@ -16,12 +16,12 @@ from cachetools import LRUCache
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from search.analysis.warm_start_trials import from_json, still_fitting
 from search.problem import Observation, SpaceExhausted
 from search.space.narrowed_space import inside
 from search.space.space import Params
 from search.study import Study, StudyView
 from search.warm_starts.proposer import Contribution
+from search.warm_starts.trial_selection import from_json, still_fitting
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.computation.numeric_libraries import limit_threads
 from service.runtime.search_view.observations import observation_of, seed_of, with_rungs

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.analysis.warm_start_trials import Source, select_trials, to_json
 from search.mistakes import Mistake, listed
+from search.warm_starts.trial_selection import Source, select_trials, to_json
 from service.errors import Invalid
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of

@@ -1,4 +1,4 @@
-"""Warm start: what a search can learn from the trials of earlier experiments."""
+"""Which trials of earlier experiments a search learns from, and why the others are left out."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -5,12 +5,12 @@ from typing import Any
 import optuna
 import pytest
 
-from search.analysis.warm_start_trials import MAX_TRIALS, Source, from_json, select_trials, still_fitting, to_json
 from search.problem import Observation, Problem, Status
 from search.samplers import SamplerSpec
 from search.samplers.constrained_draw import derived_seed
 from search.space.space import Params, Space
 from search.study import Study, StudyView, propose
+from search.warm_starts.trial_selection import MAX_TRIALS, Source, from_json, select_trials, still_fitting, to_json
 
 # `group` and others are still marked as experimental in Optuna.
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
