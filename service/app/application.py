@@ -34,7 +34,6 @@ from service.app.lifespan import running
 from service.app.middleware import RequestsLogged, add_middleware
 from service.app.state import new_state
 from service.background.age_retention import AgeRetention
-from service.background.change_polling import ChangePolling
 from service.background.charting import Charting
 from service.background.checkpoint_retention import CheckpointRetention
 from service.background.lease_expiry import LeaseExpiry
@@ -42,6 +41,7 @@ from service.background.lease_extension import LeaseExtension
 from service.background.leftover_removal import LeftoverRemoval
 from service.background.loop import Loop, Work
 from service.background.mirroring import Mirroring
+from service.background.stop_request_polling import StopRequestPolling
 from service.background.time_limits import TimeLimits
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
@@ -176,7 +176,7 @@ def _loops(context: Context) -> list[Loop]:
     # Tokens also count where none is needed: they admit calls under another host name.
     loops = [*map(Loop, needed), Loop(TokenUpkeep(context), needed=False)]
     if not context.database.is_sqlite:
-        loops.append(Loop(ChangePolling(context)))
+        loops.append(Loop(StopRequestPolling(context)))
     if context.settings.mlflow_uri:
         loops += [Loop(work, needed=False) for work in _mlflow_work(context, context.settings.mlflow_uri)]
     loops.append(Loop(CheckpointRetention(context), needed=False))

@@ -4,7 +4,7 @@ from service.runtime.context import Context
 from service.store.trials.trials import stop_requested_ids
 
 
-class ChangePolling:
+class StopRequestPolling:
     """Finds stop requests that another service process has stored while the trial's holder waits at this one."""
 
     name = "change polling"
