@@ -1,4 +1,4 @@
-"""Passes on changes that other service processes have made to callers that wait in this one."""
+"""The loop that passes on stop requests from other service processes to the holders that wait at this one."""
 
 from service.runtime.context import Context
 from service.store.trials.trials import stop_requested_ids
@@ -7,7 +7,7 @@ from service.store.trials.trials import stop_requested_ids
 class StopRequestPolling:
     """Finds stop requests that another service process has stored while the trial's holder waits at this one."""
 
-    name = "change polling"
+    name = "change polling"  # health and metrics show it, so it stays
     every = 1.0
     is_behind = False
 
