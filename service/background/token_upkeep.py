@@ -1,6 +1,7 @@
-"""The loop that stores when tokens were last used, and ends open calls whose token is not valid any more."""
+"""The loop for access tokens: it ends calls of revoked ones (`token_revocation`), and stores the use (`token_use`)."""
 
-from service.operations.tokens import store_use, valid_digests
+from service.background.token_revocation import end_calls_of_revoked_tokens
+from service.background.token_use import store_noted_use
 from service.runtime.context import Context
 
 
@@ -14,20 +15,5 @@ class TokenUpkeep:
 
     def run_once(self) -> None:
         """Calls end first: also while the database takes no writes, as in a failover, a token may expire."""
-        self._end_calls()
-        self._store_use()
-
-    def _store_use(self) -> None:
-        use = self._context.token_use
-        names = use.take_unstored()
-        try:
-            if names:
-                store_use(self._context.database, names)
-        except Exception:
-            use.put_back(names)
-            raise
-
-    def _end_calls(self) -> None:
-        open_calls = self._context.revoked_tokens
-        if digests := open_calls.subscribed_keys():
-            open_calls.notify(digests - valid_digests(self._context.database, digests))
+        end_calls_of_revoked_tokens(self._context)
+        store_noted_use(self._context)

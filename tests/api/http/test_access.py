@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sqlalchemy import select, text
 
-from service.background import token_upkeep
+from service.background import token_use
 from service.background.token_upkeep import TokenUpkeep
 from service.domain.roles import Role
 from service.domain.token_digest import token_digest
@@ -276,7 +276,7 @@ def test_a_use_that_cannot_be_stored_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(token_upkeep, "store_use", fail)
+    monkeypatch.setattr(token_use, "store_use", fail)
     use = TokenUse()
     use.note("a")
     parts = SimpleNamespace(token_use=use, revoked_tokens=KeyedNotifier(), database=None)
