@@ -23,7 +23,7 @@ from service.domain.statuses import (
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.plugin_rule_errors import logged_failures
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.search_view.observations import seed_of
+from service.runtime.observations.observations import seed_of
 from service.store.early_stopping.history import StoredCompleted
 from service.store.events import append_event
 from service.store.sql.bulk_writes import change_later

@@ -24,7 +24,7 @@ from search.warm_starts.proposer import Contribution
 from search.warm_starts.trial_selection import from_json, still_fitting
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.computation.numeric_libraries import limit_threads
-from service.runtime.search_view.observations import observation_of, seed_of, with_rungs
+from service.runtime.observations.observations import observation_of, seed_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.lookup import experiment_named

@@ -15,7 +15,7 @@ from service.domain.statuses import TrialStatus
 from service.operations.early_stopping.decisions import Decider
 from service.operations.early_stopping.paused_trials import release
 from service.operations.locked_experiment import LockedExperiment
-from service.runtime.search_view.observations import observation_of
+from service.runtime.observations.observations import observation_of
 from service.specification.models import ExperimentSpec
 from service.specification.parser import parse_spec
 from service.store.tables import ExperimentRow, TrialRow

@@ -14,7 +14,7 @@ from service.api.views.confirmation import confirmation_view
 from service.api.views.trials import TrialDetail, TrialView, trial_detail, trial_views
 from service.errors import NotFound
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.search_view.targets_and_constraints import broken_constraints
+from service.runtime.observations.targets_and_constraints import broken_constraints
 from service.store.lookup import experiment_named
 from service.store.tables import ExperimentRow
 from service.store.trials.best_trials import best_trial, front_of, nearest_to_feasible, trials_by_number

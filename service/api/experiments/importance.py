@@ -13,7 +13,7 @@ from service.api.http.routes import Route
 from service.api.views.rows import View
 from service.errors import NotFound, TooMuchWork
 from service.runtime.caches.importance_cache import ExperimentImportance, ImportanceQuestion
-from service.runtime.search_view.curve_scores import Measure
+from service.runtime.observations.curve_scores import Measure
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=Route)
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from search.pareto import pareto_front
 from search.problem import sign_of
 from service.mirror.charts.chart_data import MAX_CURVES, MAX_TRIALS, ChartData, ChartTrial, thinned, thinned_curve
-from service.runtime.search_view.curve_scores import CUT_SHORT, Measure, curve_scores, may_be_judged, measure_of
+from service.runtime.observations.curve_scores import CUT_SHORT, Measure, curve_scores, may_be_judged, measure_of
 from service.specification.models import ExperimentSpec
 from service.store.charts import curves_of, shown_trials
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after

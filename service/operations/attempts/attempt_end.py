@@ -15,7 +15,7 @@ from service.operations.early_stopping.rule_choice import choose_after_trial
 from service.operations.experiments.confirmation import RUNS_AGAIN
 from service.operations.experiments.experiment_end import advance_experiment
 from service.operations.transitions import move_trial
-from service.runtime.search_view.targets_and_constraints import broken_constraints, missing_objectives
+from service.runtime.observations.targets_and_constraints import broken_constraints, missing_objectives
 from service.store.attempt_times import function_began_at
 from service.store.attempts import attempts_of
 from service.store.checkpoints.missing_checkpoints import MISSES, missing_checkpoints

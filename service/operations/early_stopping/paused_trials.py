@@ -11,7 +11,7 @@ from service.operations.early_stopping.exploit import exploit
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import move_trial
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.search_view.observations import seed_of
+from service.runtime.observations.observations import seed_of
 from service.store.early_stopping.paused_trials import StoredPausedTrials
 from service.store.experiments import may_run_trials
 from service.store.sql.bulk_writes import WriteSession

@@ -21,7 +21,7 @@ from service.operations.early_stopping.replay_events import (
 )
 from service.operations.plugin_rule_errors import refused_failures
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.search_view.observations import seed_of
+from service.runtime.observations.observations import seed_of
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.history import stored_brackets
 from service.store.events import EVENTS_PAGE, EventOfKind, events_of_kinds

@@ -19,7 +19,7 @@ from service.operations.experiments.limits_after_failures import limits_after_fa
 from service.operations.locked_experiment import LockedExperiment
 from service.operations.transitions import revive_experiment, revive_trial
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.search_view.targets_and_constraints import targets_reached
+from service.runtime.observations.targets_and_constraints import targets_reached
 from service.specification.changeable_fields import Difference
 from service.specification.models import ExperimentSpec
 from service.store.tables import ExperimentRow

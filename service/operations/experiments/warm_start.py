@@ -13,8 +13,8 @@ from service.errors import Invalid
 from service.operations.locked_experiment import LockedExperiment
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
-from service.runtime.search_view.observations import observation_of
-from service.runtime.search_view.targets_and_constraints import known_values
+from service.runtime.observations.observations import observation_of
+from service.runtime.observations.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.experiments import find_experiment

@@ -17,7 +17,7 @@ from service.operations.experiments.experiment_end import begin_ending
 from service.operations.reports.checkpoints import add_value
 from service.operations.reports.objective_values import newer_values, take_values
 from service.operations.transitions import request_stop
-from service.runtime.search_view.targets_and_constraints import targets_reached
+from service.runtime.observations.targets_and_constraints import targets_reached
 from service.specification.models import ExperimentSpec
 from service.store.events import append_event
 from service.store.sql.bulk_writes import add_later, change_later

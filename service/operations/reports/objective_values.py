@@ -11,7 +11,7 @@ from search.reported_numbers import is_number, number_in
 from service.domain.statuses import StopCause
 from service.operations.attempts.leases import LeasedAttempt
 from service.operations.transitions import request_stop
-from service.runtime.search_view.targets_and_constraints import known_values
+from service.runtime.observations.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
 from service.store.reports import best_report_of
 from service.store.sql.bulk_writes import change_later

@@ -14,8 +14,8 @@ from search.problem import Direction
 from search.space.space import Space
 from service.errors import Invalid
 from service.runtime.caches.experiment_caches import spec_of
-from service.runtime.search_view.curve_scores import Measure, curve_scores, may_be_judged, measure_of
-from service.runtime.search_view.targets_and_constraints import known_values
+from service.runtime.observations.curve_scores import Measure, curve_scores, may_be_judged, measure_of
+from service.runtime.observations.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
 from service.specification.spec_sections import Objective
 from service.store.early_stopping.milestones import milestones_changed_after

@@ -3,7 +3,7 @@
 import pytest
 
 from service.domain.statuses import TrialStatus
-from service.runtime.search_view.observations import observation_of
+from service.runtime.observations.observations import observation_of
 from service.specification.models import ExperimentSpec
 from service.store.tables import TrialRow
 from tests.conftest import a_spec

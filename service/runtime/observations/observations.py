@@ -7,7 +7,7 @@ from search.constraints import violations
 from search.early_stopping.plugin_rules import has_trait
 from search.problem import Observation, Status, sign_of
 from service.domain.statuses import TrialStatus
-from service.runtime.search_view.targets_and_constraints import known_values
+from service.runtime.observations.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
 from service.store.trials.ended_trials import ran_to_its_end
 from service.store.trials.measured_trial import MeasuredTrial

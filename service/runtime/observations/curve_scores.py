@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from search.curve_score import curve_of, scores
 from service.domain.statuses import TrialStatus
-from service.runtime.search_view.observations import observation_of, with_rungs
+from service.runtime.observations.observations import observation_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone
 from service.store.tables import TrialRow

@@ -1,0 +1,1 @@
+"""Trials as the search sees them: observations, the values of objectives and constraints, and curve scores."""
