@@ -28,10 +28,10 @@ from service.operations.experiments.experiment_end import advance_experiment, be
 from service.operations.experiments.sampler_choice import announce_other_sampler
 from service.operations.locked_experiment import LockedExperiment, try_to_lock
 from service.operations.transitions import create_trial, move_trial
+from service.runtime.caches.cached_study import Proposal, ProposalTarget
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.runtime.lease_tokens import IssuedLease
-from service.runtime.proposals import Proposal, ProposalTarget
 from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, wait_little_for_locks
 from service.store.sql.process_caches import cache_epoch
 from service.store.tables import AttemptRow, ExperimentRow, TrialRow
