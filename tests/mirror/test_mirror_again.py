@@ -120,7 +120,7 @@ def test_a_trials_run_that_a_user_has_deleted_stays_deleted(
     assert set(mirror.runs(history.name)) == {history.name, "trial 01"}
     mirror.client.restore_run(run_id)
     mirror_again(database, [history.name])
-    mirror.loop._deleted_runs.succeeded(run_id)
+    mirror.loop._writer._deleted_runs.succeeded(run_id)
     mirror.catch_up()
     assert mirror.runs(history.name)["trial 00"].info.run_id == run_id
 

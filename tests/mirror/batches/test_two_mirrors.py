@@ -188,7 +188,7 @@ def test_a_batch_that_this_service_cannot_write_is_left_to_the_other_one(
     mirror.catch_up()
     history.completed_trial(0, 0.5)
     with monkeypatch.context() as patch:
-        patch.setattr(mirror.loop, "_write_unless_deleted", Mock(side_effect=MlflowUnavailable("too large")))
+        patch.setattr(mirror.loop._writer, "_write_unless_deleted", Mock(side_effect=MlflowUnavailable("too large")))
         with pytest.raises(MlflowUnavailable):
             mirror.loop.run_once()
         other.run_once()
