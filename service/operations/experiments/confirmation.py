@@ -13,7 +13,7 @@ from service.store.events import append_event
 from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_trials import best_configurations
 from service.store.trials.confirmations import confirmations_of, confirmed_trials, lead_of, ranking
-from service.store.trials.ended_trials import was_stopped_by_end
+from service.store.trials.ended_trials import was_stopped_by_experiment_end
 from service.store.trials.trial_seed import first_seed
 
 RUNS_AGAIN = "the experiment runs again after its end"
@@ -48,7 +48,7 @@ def due_confirmations(locked: LockedExperiment, spec: ExperimentSpec) -> DueConf
     stopped = [known[trial.number, seed] for trial, seed in wanted if (trial.number, seed) in known]
     most = spec.limits.max_trials
     room = len(new) if most is None else max(0, most - experiment.trial_count)
-    return DueConfirmations(chosen, new[:room], [one for one in stopped if was_stopped_by_end(one)])
+    return DueConfirmations(chosen, new[:room], [one for one in stopped if was_stopped_by_experiment_end(one)])
 
 
 def begin_confirmation(locked: LockedExperiment, spec: ExperimentSpec) -> bool:

@@ -24,7 +24,7 @@ from service.specification.changeable_fields import Difference
 from service.specification.models import ExperimentSpec
 from service.store.tables import ExperimentRow
 from service.store.trials.confirmations import confirmations_of
-from service.store.trials.ended_trials import stopped_by_end
+from service.store.trials.ended_trials import stopped_by_experiment_end
 from service.store.trials.param_generations import has_own_values
 from service.store.trials.trials import trials_with_values
 
@@ -106,13 +106,15 @@ def revive_search(locked: LockedExperiment, before: ExperimentSpec, spec: Experi
 
 def _any_trial_was_stopped(locked: LockedExperiment, remaining: EndsAgain) -> bool:
     """Whether only new trials have no room, and there are others that the end of the experiment had stopped."""
-    return remaining.reason is EndReason.MAX_TRIALS and bool(stopped_by_end(locked.session, locked.experiment.id))
+    return remaining.reason is EndReason.MAX_TRIALS and bool(
+        stopped_by_experiment_end(locked.session, locked.experiment.id)
+    )
 
 
 def _revive_trials(locked: LockedExperiment) -> None:
     """Trials that the experiment's end had stopped go on, too. Confirmations do when the search has ended again."""
     revive_experiment(locked)
-    for trial in stopped_by_end(locked.session, locked.experiment.id):
+    for trial in stopped_by_experiment_end(locked.session, locked.experiment.id):
         revive_trial(locked, trial, TrialStatus.QUEUED, reason=RUNS_AGAIN)
 
 

@@ -30,13 +30,13 @@ def ran_to_its_end(trial: MeasuredTrial) -> bool:
     return trial.status == TrialStatus.COMPLETED or (trial.status == TrialStatus.STOPPED and is_own_end)
 
 
-def was_stopped_by_end(trial: TrialRow) -> bool:
+def was_stopped_by_experiment_end(trial: TrialRow) -> bool:
     """Whether the end of its experiment has stopped the trial."""
     return trial.status == TrialStatus.STOPPED and trial.stop_cause == StopCause.EXPERIMENT_ENDED
 
 
-def stopped_by_end(session: Session, experiment_id: str) -> Sequence[TrialRow]:
-    """The trials of the search of which `was_stopped_by_end` is true, by number."""
+def stopped_by_experiment_end(session: Session, experiment_id: str) -> Sequence[TrialRow]:
+    """The trials of the search of which `was_stopped_by_experiment_end` is true, by number."""
     query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, _STOPPED_BY_END, is_of_search())
     return session.scalars(query.order_by(TrialRow.number)).all()
 
