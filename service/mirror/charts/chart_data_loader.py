@@ -14,7 +14,7 @@ from service.specification.models import ExperimentSpec
 from service.store.charts import curves_of, shown_trials
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.tables import ExperimentRow
-from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.ended_trials import ran_to_completion
 from service.store.trials.measured_trial import TrialMeasurements
 from service.store.trials.trial_values import objective_values
 
@@ -69,7 +69,7 @@ def _successive_best_trials(spec: ExperimentSpec, rows: Sequence[TrialMeasuremen
     sign = sign_of(spec.objective.direction)
     best = math.inf
     for row in rows:
-        if ran_to_its_end(row) and row.value is not None and sign * row.value < best:
+        if ran_to_completion(row) and row.value is not None and sign * row.value < best:
             best = sign * row.value
             yield row.number
 
@@ -78,7 +78,7 @@ def _front(experiment: ExperimentRow, spec: ExperimentSpec, rows: Sequence[Trial
     measured = [
         (row.number, values)
         for row in rows
-        if ran_to_its_end(row) and (values := _complete_values(experiment, row)) and not row.violation
+        if ran_to_completion(row) and (values := _complete_values(experiment, row)) and not row.violation
     ]
     indexes = pareto_front([values for _, values in measured], [one.direction for one in spec.objectives])
     return [measured[index][0] for index in indexes]
@@ -106,7 +106,7 @@ def _chart_trial(
 ) -> ChartTrial:
     return ChartTrial(
         number=row.number,
-        completed=ran_to_its_end(row),
+        completed=ran_to_completion(row),
         params=row.params,
         values=_complete_values(experiment, row),
         violation=row.violation,

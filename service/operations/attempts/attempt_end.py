@@ -23,7 +23,7 @@ from service.store.events import append_event
 from service.store.json_of_other_versions import stored
 from service.store.reports import reports_of
 from service.store.tables import AttemptRow
-from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.ended_trials import ran_to_completion
 from service.store.trials.resume_point import ResumePoint, resume_point
 from trainer.wire import Failure, FailureKind, Kind, Outcome, PhaseSeconds
 
@@ -76,7 +76,7 @@ def end_attempt(leased: LeasedAttempt, outcome: Outcome, reported: Failure | Non
     trial.failure_kind = after.kind
     trial.stop_cause = after.stop_cause or trial.stop_cause
     move_trial(leased, trial, after.to, reason=after.reason, kind=after.kind, cost=trial.cost)
-    if ran_to_its_end(trial):
+    if ran_to_completion(trial):
         Decider(leased, leased.spec).record_end(trial)
     changed = choose_after_trial(leased, leased.spec, trial)
     paused_at = trial.paused_milestone if after.to is TrialStatus.PAUSED else None

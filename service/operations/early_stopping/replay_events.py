@@ -130,7 +130,7 @@ def _of_trial(one: EventOfKind, number: int, metric: str, *, judged: bool) -> Tr
         case "report":
             value = number_in(one.data["metrics"], metric)
             return None if value is None else RecordedReport(number, one.data["step"], value, judged)
-        case "trial.completed" | "trial.stopped" if _ran_to_its_end(one):
+        case "trial.completed" | "trial.stopped" if _ran_to_completion(one):
             return Completion(number)
         case "trial.failed" | "trial.stopped":
             return LeftSlot(number, final=True)
@@ -138,7 +138,7 @@ def _of_trial(one: EventOfKind, number: int, metric: str, *, judged: bool) -> Tr
             return _BY_KIND[kind](number) if kind in _BY_KIND else None
 
 
-def _ran_to_its_end(end: EventOfKind) -> bool:
+def _ran_to_completion(end: EventOfKind) -> bool:
     """As `service.store.trials.ended_trials` says it of the row. An earlier version recorded no cause: it did not."""
     is_own_end = end.data.get("cause", StopCause.USER) in CAUSES_WITH_RESULT
     return end.kind == "trial.completed" or (is_own_end and end.data["values"][0] is not None)

@@ -24,7 +24,7 @@ from service.store.early_stopping.training_facts import longest_trial, shows_tra
 from service.store.events import append_event
 from service.store.experiments import may_run_trials
 from service.store.tables import TrialRow
-from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.ended_trials import ran_to_completion
 
 EVENTS_OF_A_CHOICE = 10
 """At most so many are added before the milestones are read."""
@@ -132,7 +132,7 @@ def _learned(session: Session, spec: ExperimentSpec, trial: TrialRow, known: Tra
 
 def _is_enough(spec: ExperimentSpec, trial: TrialRow, known: Training) -> bool:
     """Whether the trial can show nothing that matters. With a given length, the first one that ends does."""
-    needed = int(ran_to_its_end(trial)) if known.is_length_given else _trials_needed(spec, known)
+    needed = int(ran_to_completion(trial)) if known.is_length_given else _trials_needed(spec, known)
     return known.trial_count >= needed and known.starts_cheaply and not known.is_short_beside(trial.last_step or 0)
 
 

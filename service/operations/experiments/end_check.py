@@ -17,7 +17,7 @@ from service.specification.models import ExperimentSpec
 from service.store.attempts import first_failures, living_attempts
 from service.store.tables import TrialRow
 from service.store.trials.confirmations import confirmations_of
-from service.store.trials.ended_trials import best_end_before, have_run_to_their_ends, newest_ends
+from service.store.trials.ended_trials import best_end_before, have_run_to_completion, newest_ends
 from service.store.trials.trials import (
     any_in_first_attempt,
     any_reported,
@@ -111,7 +111,7 @@ def _gpu_hours(locked: LockedExperiment, spec: ExperimentSpec) -> float:
 
 
 def _have_succeeded() -> ColumnElement[bool]:
-    return or_(have_run_to_their_ends(), TrialRow.status.in_((TrialStatus.PRUNED, TrialStatus.PAUSED)))
+    return or_(have_run_to_completion(), TrialRow.status.in_((TrialStatus.PRUNED, TrialStatus.PAUSED)))
 
 
 def _first_failures(locked: LockedExperiment) -> dict[int, Failure]:

@@ -9,7 +9,7 @@ from service.operations.transitions import revive_trial
 from service.runtime.caches.experiment_caches import spec_of
 from service.runtime.context import Context
 from service.store.tables import TrialRow
-from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.ended_trials import ran_to_completion
 
 _RETRYABLE = sorted(status for status, targets in TRIAL_REVIVALS.items() if TrialStatus.QUEUED in targets)
 
@@ -30,7 +30,7 @@ def retry_trial(context: Context, trial_id: str) -> TrialRow:
 
 
 def _retry(locked: LockedExperiment, trial: TrialRow) -> None:
-    had_end = ran_to_its_end(trial)
+    had_end = ran_to_completion(trial)
     if not revive_trial(locked, trial, TrialStatus.QUEUED, reason="a user retried it"):
         raise _not_retryable(trial)
     if had_end:

@@ -13,7 +13,7 @@ from service.runtime.observations.observations import observation_of, with_rungs
 from service.specification.models import ExperimentSpec
 from service.store.early_stopping.milestones import ReachedMilestone
 from service.store.tables import TrialRow
-from service.store.trials.ended_trials import have_run_to_their_ends
+from service.store.trials.ended_trials import have_run_to_completion
 from service.store.trials.measured_trial import MeasuredTrial
 from service.store.trials.trials import any_with, is_of_search
 from trainer.wire import FailureKind
@@ -34,7 +34,7 @@ def measure_of(session: Session, experiment_id: str, spec: ExperimentSpec) -> Me
 def may_be_judged(measure: Measure) -> ColumnElement[bool]:
     """The condition for trials of the search that have ended or paused with something to judge them by."""
     if measure == "value":
-        return and_(is_of_search(), have_run_to_their_ends())
+        return and_(is_of_search(), have_run_to_completion())
     ended = TrialRow.status.in_((TrialStatus.COMPLETED, *CUT_SHORT, TrialStatus.STOPPED))
     return and_(is_of_search(), or_(ended, _DIVERGED))
 

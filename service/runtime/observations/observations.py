@@ -9,7 +9,7 @@ from search.problem import Observation, Status, sign_of
 from service.domain.statuses import TrialStatus
 from service.runtime.observations.targets_and_constraints import known_values
 from service.specification.models import ExperimentSpec
-from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.ended_trials import ran_to_completion
 from service.store.trials.measured_trial import MeasuredTrial
 from trainer.wire import FailureKind
 
@@ -69,7 +69,7 @@ def _status(spec: ExperimentSpec, trial: MeasuredTrial, *, is_whole: bool, is_ea
         return "diverged"
     if trial.status == TrialStatus.COMPLETED and not is_whole:
         return "failed"  # there is no value to learn from
-    if is_whole and ran_to_its_end(trial):
+    if is_whole and ran_to_completion(trial):
         return "completed"
     if trial.status == TrialStatus.PAUSED:
         # With promotion, a paused trial is a worse one, stopped at its rung. With PBT it is unfinished.

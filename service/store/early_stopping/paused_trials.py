@@ -13,7 +13,7 @@ from search.space.space import Space
 from service.domain.statuses import TrialStatus
 from service.store.early_stopping.milestones import milestones_of
 from service.store.tables import TrialRow
-from service.store.trials.ended_trials import have_run_to_their_ends
+from service.store.trials.ended_trials import have_run_to_completion
 from service.store.trials.resume_point import resume_points
 from service.store.trials.trials import any_that, any_with
 
@@ -49,7 +49,7 @@ class StoredPausedTrials:
 
     @property
     def any_completed(self) -> bool:
-        return any_that(self.session, self.experiment_id, have_run_to_their_ends())
+        return any_that(self.session, self.experiment_id, have_run_to_completion())
 
     def milestones(self) -> Sequence[int]:
         if self.reached is not None and self.others_may_come:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from search.early_stopping.training_facts import MIN_RANKED, Training, concordance
 from service.domain.statuses import TrialStatus
 from service.store.tables import AttemptRow, EventRow, ReportRow, TrialRow
-from service.store.trials.ended_trials import have_run_to_their_ends, ran_to_its_end
+from service.store.trials.ended_trials import have_run_to_completion, ran_to_completion
 from service.store.trials.trials import is_of_search
 
 LEFT = (TrialStatus.COMPLETED, TrialStatus.STOPPED, TrialStatus.PRUNED, TrialStatus.PAUSED)
@@ -33,12 +33,12 @@ def shows_training(trial: TrialRow, *, is_length_given: bool) -> bool:
     if trial.confirms is not None:
         return False
     if not is_length_given:
-        return ran_to_its_end(trial)
+        return ran_to_completion(trial)
     return trial.status in LEFT and trial.last_step is not None
 
 
 def _whole_trials(session: Session, experiment_id: str, before: int | None) -> Sequence[TrialRow]:
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), have_run_to_their_ends())
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, is_of_search(), have_run_to_completion())
     if before is not None:
         query = query.where(TrialRow.number < before)
     return session.scalars(query.order_by(TrialRow.number)).all()
@@ -54,7 +54,7 @@ def training_of(session: Session, trial: TrialRow, *, known: Training | None = N
     count, first_step, last_step = session.execute(query).one()
     if not count:
         return None
-    is_whole = ran_to_its_end(trial)
+    is_whole = ran_to_completion(trial)
     is_known = known is not None and not known.is_short_beside(last_step) and known.trial_count >= is_whole
     start, step = _seconds(session, trial)
     return Training(

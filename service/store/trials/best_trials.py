@@ -16,7 +16,7 @@ from service.store.tables import ExperimentRow, TrialRow
 from service.store.trials.best_first import best_first
 from service.store.trials.confirmations import confirmed_trials, confirmed_winners
 from service.store.trials.eligible_for_best import eligible_for_best
-from service.store.trials.ended_trials import have_run_to_their_ends
+from service.store.trials.ended_trials import have_run_to_completion
 from service.store.trials.trial_values import constraint_names, objective_names
 
 Row = TypeVarTuple("Row")
@@ -78,7 +78,7 @@ def possible_winners(session: Session, experiment: ExperimentRow, space: Space, 
 
 def _best_first(session: Session, experiment: ExperimentRow) -> Iterator[tuple[int, dict[str, Any], bool]]:
     """The number and params of each eligible trial, and whether it ran to its end, read page by page."""
-    query = _feasible(experiment, select(TrialRow.number, TrialRow.params, have_run_to_their_ends()))
+    query = _feasible(experiment, select(TrialRow.number, TrialRow.params, have_run_to_completion()))
     query = query.order_by(*best_first(experiment.spec["objectives"][0]["direction"])).limit(PAGE)
     for offset in itertools.count(0, PAGE):
         page = session.execute(query.offset(offset)).all()

@@ -9,7 +9,7 @@ from search.analysis.confirmation import Confirmed, Lead, lead_in, ranked, untes
 from search.problem import Direction, sign_of
 from service.domain.statuses import LIVE_TRIAL, TrialStatus
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.ended_trials import ran_to_completion
 from service.store.trials.trial_values import is_feasible
 
 
@@ -60,7 +60,7 @@ def any_to_come(confirmations: Collection[TrialRow]) -> bool:
 
 def counts_in_mean(experiment: ExperimentRow, one: TrialRow) -> bool:
     """Whether the confirmation ran to its end, or to its time limit as the search's trials do, and is feasible."""
-    return ran_to_its_end(one) and one.value is not None and is_feasible(experiment, one) is not False
+    return ran_to_completion(one) and one.value is not None and is_feasible(experiment, one) is not False
 
 
 def ranking(
@@ -101,5 +101,5 @@ def _confirmed(experiment: ExperimentRow, trial: TrialRow, confirmations: Sequen
 
 def _failed(experiment: ExperimentRow, one: TrialRow) -> bool:
     """Whether it says something against its configuration, as one that a user has stopped does not."""
-    is_infeasible = ran_to_its_end(one) and is_feasible(experiment, one) is False
+    is_infeasible = ran_to_completion(one) and is_feasible(experiment, one) is False
     return one.status == TrialStatus.FAILED or is_infeasible

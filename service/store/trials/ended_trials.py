@@ -19,12 +19,12 @@ _ENDED = and_(is_of_search(), TrialRow.status.not_in((*LIVE_TRIAL, TrialStatus.F
 _HAS_ELIGIBLE_STATUS = TrialRow.status.not_in([status for status in TrialStatus if status not in ELIGIBLE_FOR_BEST])
 
 # With a text in place of null, so that the negation holds for trials without a cause, too.
-_STOPPED_BY_END = and_(
+_STOPPED_BY_EXPERIMENT_END = and_(
     TrialRow.status == TrialStatus.STOPPED, func.coalesce(TrialRow.stop_cause, "") == StopCause.EXPERIMENT_ENDED
 )
 
 
-def ran_to_its_end(trial: MeasuredTrial) -> bool:
+def ran_to_completion(trial: MeasuredTrial) -> bool:
     """Whether the trial's values are its result: it ended by itself, or by a limit in time after a report."""
     is_own_end = trial.stop_cause in CAUSES_WITH_RESULT and trial.value is not None
     return trial.status == TrialStatus.COMPLETED or (trial.status == TrialStatus.STOPPED and is_own_end)
@@ -37,12 +37,12 @@ def was_stopped_by_experiment_end(trial: TrialRow) -> bool:
 
 def stopped_by_experiment_end(session: Session, experiment_id: str) -> Sequence[TrialRow]:
     """The trials of the search of which `was_stopped_by_experiment_end` is true, by number."""
-    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, _STOPPED_BY_END, is_of_search())
+    query = select(TrialRow).where(TrialRow.experiment_id == experiment_id, _STOPPED_BY_EXPERIMENT_END, is_of_search())
     return session.scalars(query.order_by(TrialRow.number)).all()
 
 
-def have_run_to_their_ends() -> ColumnElement[bool]:
-    """The condition for trials of which `ran_to_its_end` is true."""
+def have_run_to_completion() -> ColumnElement[bool]:
+    """The condition for trials of which `ran_to_completion` is true."""
     is_own_end = or_(*(TrialRow.stop_cause == cause for cause in sorted(CAUSES_WITH_RESULT, key=str)))
     has_result = and_(TrialRow.status == TrialStatus.STOPPED, is_own_end, TrialRow.value.is_not(None))
     return or_(TrialRow.status == TrialStatus.COMPLETED, has_result)
@@ -58,7 +58,7 @@ def newest_ends(
     columns = (TrialRow.number, TrialRow.value, TrialRow.status, TrialRow.violation, TrialRow.changed_at_event)
     query = select(*columns).where(TrialRow.experiment_id == experiment_id, _ENDED, TrialRow.value.is_not(None))
     if not with_stopped:
-        query = query.where(~_STOPPED_BY_END)
+        query = query.where(~_STOPPED_BY_EXPERIMENT_END)
     rows = session.execute(query.order_by(TrialRow.changed_at_event.desc()).limit(count)).all()
     if len(rows) < count:
         return None

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from service.store.tables import TrialRow
-from service.store.trials.ended_trials import ran_to_its_end
+from service.store.trials.ended_trials import ran_to_completion
 from tests.conftest import Api, Held
 
 pytestmark = pytest.mark.slow
@@ -69,9 +69,9 @@ def test_trials_that_are_stopped_while_they_are_queued_or_paused_have_no_result(
     service.post(f"/v1/experiments/{name}/stop")
     with service.app.state.context.database.read() as session:
         trials = session.scalars(select(TrialRow)).all()
-    ended = {trial.status for trial in trials if not ran_to_its_end(trial)}
+    ended = {trial.status for trial in trials if not ran_to_completion(trial)}
     assert ended == {"stopped", "pruned"}
-    assert all(trial.status == "completed" for trial in trials if ran_to_its_end(trial))
+    assert all(trial.status == "completed" for trial in trials if ran_to_completion(trial))
 
 
 def test_a_queued_trial_that_is_stopped_does_not_keep_failures_from_ending_the_experiment(service: Api) -> None:

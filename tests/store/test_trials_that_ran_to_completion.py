@@ -1,4 +1,4 @@
-"""The three ways to say that a trial ran to its end agree: of its row, in SQL, and of the event of its end."""
+"""The three ways to say that a trial ran to completion agree: of its row, in SQL, and of the event of its end."""
 
 from contextlib import closing
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from service.operations.early_stopping.replay_events import StopRequests, replay
 from service.store.events import EventOfKind
 from service.store.sql.database import Database
 from service.store.tables import ExperimentRow, TrialRow
-from service.store.trials.ended_trials import have_run_to_their_ends, ran_to_its_end
+from service.store.trials.ended_trials import have_run_to_completion, ran_to_completion
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ENDS = list(product(TrialStatus, [None, *StopCause], [None, 0.5]))
@@ -32,8 +32,8 @@ def test_the_row_and_the_sql_agree(database_url: str) -> None:
         session.flush()
         session.add_all(trials)
         session.flush()
-        found = set(session.scalars(select(TrialRow.number).where(have_run_to_their_ends())))
-        assert found == {one.number for one in trials if ran_to_its_end(one)}
+        found = set(session.scalars(select(TrialRow.number).where(have_run_to_completion())))
+        assert found == {one.number for one in trials if ran_to_completion(one)}
         assert 0 < len(found) < len(ENDS)
 
 
@@ -42,4 +42,4 @@ def test_the_row_and_the_event_agree() -> None:
     for number, (status, cause, value) in enumerate(final):
         event = EventOfKind(1, f"trial.{status}", "t", {"cause": cause, "values": [value]})
         completed = Completion(number) in list(replay_events([event], {"t": number}, "accuracy", StopRequests()))
-        assert completed is ran_to_its_end(trial(number, status, cause, value)), (status, cause, value)
+        assert completed is ran_to_completion(trial(number, status, cause, value)), (status, cause, value)
