@@ -67,7 +67,7 @@ class StateCollector(Collector):
         now = database_now(session)
         yield _gauge("experiments", "Experiments by status", "status", counts.experiments(session))
         yield _gauge("live_trials", "Trials of live experiments by status", "status", counts.live_trials(session))
-        yield _plain("leases", "Running attempts", counts.living_attempts(session))
+        yield _plain("leases", "Running attempts", counts.running_attempts(session))
         yield _plain("agents_connected", "Agents that asked for work lately", counts.connected_agents(session, now))
         away = sum(error is not None for error in storage_errors(session, now).values())
         yield _plain("agents_without_storage", "Connected agents that cannot write to the storage", away)

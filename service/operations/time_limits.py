@@ -25,7 +25,7 @@ from service.runtime.collected_errors import change_all, skip_locked
 from service.runtime.context import Context
 from service.specification.models import ExperimentSpec
 from service.store.attempt_times import function_began_at
-from service.store.attempts import living_attempts
+from service.store.attempts import running_attempts
 from service.store.experiments import experiments_limited_in_time, may_run_trials
 from service.store.sql.clock_jumps import SecondsSince, clock_jumps
 from service.store.sql.database import database_now, wait_little_for_locks
@@ -43,7 +43,7 @@ class _Snapshot:
     """What a pass reads without locks, of experiments with limits in time."""
 
     seconds_since: SecondsSince
-    living: Mapping[str, Sequence[AttemptRow]]
+    running: Mapping[str, Sequence[AttemptRow]]
     """by experiment"""
     is_killed: Mapping[str, bool]
     """of running trials that were asked to leave"""
@@ -64,18 +64,18 @@ def enforce_time_limits(context: Context, reachability: Reachability = ALWAYS) -
 
 
 def _snapshot(session: Session, experiment_ids: Collection[str]) -> _Snapshot:
-    living = defaultdict[str, list[AttemptRow]](list)
+    running = defaultdict[str, list[AttemptRow]](list)
     seconds_since = clock_jumps(session).until(database_now(session))
-    for attempt in living_attempts(session, experiment_ids):
-        living[attempt.experiment_id].append(attempt)
-    return _Snapshot(seconds_since, living, asked_to_leave(session, experiment_ids))
+    for attempt in running_attempts(session, experiment_ids):
+        running[attempt.experiment_id].append(attempt)
+    return _Snapshot(seconds_since, running, asked_to_leave(session, experiment_ids))
 
 
 def _enforce(context: Context, row: ExperimentRow, snapshot: _Snapshot, reachability: Reachability) -> int:
-    spec, living, seconds_since = spec_of(row), snapshot.living.get(row.id, ()), snapshot.seconds_since
-    overdue = {one: _overdue(spec, one, seconds_since, reachability.since) for one in living}
+    spec, running, seconds_since = spec_of(row), snapshot.running.get(row.id, ()), snapshot.seconds_since
+    overdue = {one: _overdue(spec, one, seconds_since, reachability.since) for one in running}
     due = [one.id for one, found in overdue.items() if found and _is_new(found, snapshot.is_killed.get(one.trial_id))]
-    expired = may_run_trials(row) and _has_passed_limit(spec, row, living, seconds_since)
+    expired = may_run_trials(row) and _has_passed_limit(spec, row, running, seconds_since)
     if expired:
         with context.database.write() as session:
             wait_little_for_locks(session)
@@ -86,13 +86,13 @@ def _enforce(context: Context, row: ExperimentRow, snapshot: _Snapshot, reachabi
 
 
 def _has_passed_limit(
-    spec: ExperimentSpec, experiment: ExperimentRow, living: Sequence[AttemptRow], seconds_since: SecondsSince
+    spec: ExperimentSpec, experiment: ExperimentRow, running: Sequence[AttemptRow], seconds_since: SecondsSince
 ) -> bool:
     """Whether a limit of the whole experiment, in time or in GPU hours, has been passed."""
     max_seconds, max_gpu_hours = spec.limits.max_seconds, spec.limits.max_gpu_hours
     if max_seconds is not None and seconds_since(experiment.created_at) >= max_seconds:
         return True
-    return max_gpu_hours is not None and gpu_hours(experiment, spec, living, seconds_since) >= max_gpu_hours
+    return max_gpu_hours is not None and gpu_hours(experiment, spec, running, seconds_since) >= max_gpu_hours
 
 
 def _overdue(

@@ -22,8 +22,8 @@ _IS_LAST = (AttemptRow.trial_id == TrialRow.id) & (AttemptRow.number == TrialRow
 def running_since(session: Session, trial_ids: Collection[str]) -> dict[str, datetime]:
     """When the attempts that have not ended were claimed, by their trials."""
     query = select(AttemptRow.trial_id, AttemptRow.started_at)
-    living = query.where(AttemptRow.trial_id.in_(trial_ids), AttemptRow.ended_at.is_(None))
-    return dict(session.execute(living).all())
+    running = query.where(AttemptRow.trial_id.in_(trial_ids), AttemptRow.ended_at.is_(None))
+    return dict(session.execute(running).all())
 
 
 def attempt_by_token(session: Session, token: str) -> AttemptRow | None:
@@ -127,7 +127,7 @@ def worker_count(group: "AttemptRow | RunningGroups", scaling: Scaling) -> int:
     return group.world_size or scaling.num_workers
 
 
-def living_attempts(
+def running_attempts(
     session: Session, experiment_ids: Collection[str] | None = None, holder: str | None = None
 ) -> Sequence[AttemptRow]:
     query = select(AttemptRow).where(AttemptRow.ended_at.is_(None))
@@ -151,8 +151,8 @@ def running_groups(session: Session) -> list[RunningGroups]:
     """The worker groups of all attempts that have not ended. Counted here: to group them, SQLite reads all attempts."""
     query = select(AttemptRow.experiment_id, AttemptRow.holder, AttemptRow.world_size)
     rows = session.execute(query.where(AttemptRow.ended_at.is_(None)))
-    living = Counter((experiment_id, holder, size) for experiment_id, holder, size in rows)
-    return [RunningGroups(*what, count) for what, count in living.items()]
+    running = Counter((experiment_id, holder, size) for experiment_id, holder, size in rows)
+    return [RunningGroups(*what, count) for what, count in running.items()]
 
 
 def ended_groups(session: Session, holder: str, trial_ids: Collection[str]) -> list[RunningGroups]:

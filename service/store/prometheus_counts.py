@@ -22,7 +22,7 @@ def live_trials(session: Session) -> dict[str, float]:
     return _by(TrialStatus, session, query)
 
 
-def living_attempts(session: Session) -> int:
+def running_attempts(session: Session) -> int:
     return session.scalar(select(func.count()).where(AttemptRow.ended_at.is_(None))) or 0
 
 

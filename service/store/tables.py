@@ -255,7 +255,7 @@ class AttemptRow(Base):
         UniqueConstraint("trial_id", "number"),
         UniqueConstraint("holder", "request_id"),
         Index(None, "experiment_id", "id"),  # finds the newest attempt of an experiment
-        # A trial has at most one living attempt.
+        # A trial has at most one running attempt.
         Index(
             "uq_attempts_living",
             "trial_id",

@@ -90,7 +90,7 @@ TAMPERED: dict[str, tuple[Tamper, str]] = {
         in_lines(lambda one: late_by(one, 100, "saving")),
         "still worked 100.00 s after its end: 1 lines, first saving",
     ),
-    "an experiment ends with a living attempt": (
+    "an experiment ends with a running attempt": (
         in_events(lambda events: [one for one in events if (one.kind, one.trial) != ("attempt.ended", "t-1")]),
         "still lived",
     ),

@@ -41,7 +41,7 @@ def test_the_tables_and_the_migrations_agree(database_url: str) -> None:
     database.close()
 
 
-def test_a_trial_cannot_have_two_living_attempts(context: Context) -> None:
+def test_a_trial_cannot_have_two_running_attempts(context: Context) -> None:
     an_assignment(context)
     with context.database.read() as session:
         first = session.query(AttemptRow).one()

@@ -22,7 +22,7 @@ from service.operations.agents import lost_attempts, registration
 from service.operations.attempts.scheduling.claim import AgentLeft, ask
 from service.operations.checkpoints.checkpoint_deletions import take_deletion_results
 from service.store.agents import is_connected, nodes_of, page_of_agents
-from service.store.attempts import living_attempts
+from service.store.attempts import running_attempts
 from service.store.sql.database import database_now
 from trainer.wire import Assignment, Claim, DeletionResults, HeldAttempts, Instance
 
@@ -58,7 +58,7 @@ def list_agents(context: Ctx, cursor: Cursor = None, limit: Limit = 100) -> Page
     with context.database.read() as session:
         now = database_now(session)
         running: defaultdict[str, list[str]] = defaultdict(list)
-        for attempt in living_attempts(session):
+        for attempt in running_attempts(session):
             running[attempt.holder].append(attempt.trial_id)
         rows = page_of_agents(session, after=after, limit=limit + 1)
         agents = [

@@ -13,7 +13,7 @@ from service.operations.checkpoints.obsolete_checkpoints import obsolete_files
 from service.operations.early_stopping.recorded_milestones import catching_up
 from service.runtime.caches.experiment_caches import readable
 from service.runtime.context import Context
-from service.store.attempts import living_attempts
+from service.store.attempts import running_attempts
 from service.store.experiments import experiments_with
 from service.store.sql.database import database_now
 from service.store.tables import AttemptRow
@@ -21,12 +21,12 @@ from trainer.wire import HeldAttempt, HeldAttempts, LostAttempt
 
 
 def attempts_of_agent(context: Context, agent: str) -> HeldAttempts:
-    """Return the living attempts that the agent holds, and the directories that it is to remove."""
+    """Return the running attempts that the agent holds, and the directories that it is to remove."""
     with context.database.read() as session:
-        living = living_attempts(session, holder=agent)
+        running = running_attempts(session, holder=agent)
         left = obsolete_files(session, context.settings.storage, database_now(session))
         return HeldAttempts(
-            attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in living],
+            attempts=[HeldAttempt(trial=a.trial_id, attempt=a.number) for a in running],
             obsolete=left.directories,
             partly_needed=left.partly_needed,
             deletions=deletions_of_agent(session, agent),
@@ -41,7 +41,7 @@ def end_lost_attempts(context: Context, agent: str, lost: Sequence[LostAttempt])
     """
     wanted = {(one.trial, one.attempt): one for one in lost}
     with context.database.read() as session:
-        held = [row for row in living_attempts(session, holder=agent) if (row.trial_id, row.number) in wanted]
+        held = [row for row in running_attempts(session, holder=agent) if (row.trial_id, row.number) in wanted]
         experiments = readable(experiments_with(session, [*{row.experiment_id for row in held}]))
         ids = {experiment.id for experiment in experiments}
         found = [(row.id, wanted[row.trial_id, row.number]) for row in held if row.experiment_id in ids]

@@ -51,8 +51,8 @@ def _keep_lease(context: Context, trial_id: str, token: str | None, *, counts_as
         times = {"lease_expires_at": now + timedelta(seconds=context.settings.lease_seconds)}
         if counts_as_report:
             times["last_report_at"] = now
-        living = update(AttemptRow).where(AttemptRow.id == attempt.id, AttemptRow.ended_at.is_(None))
-        session.execute(living.values(times))
+        running = update(AttemptRow).where(AttemptRow.id == attempt.id, AttemptRow.ended_at.is_(None))
+        session.execute(running.values(times))
         return order_between_reports(session.get_one(TrialRow, trial_id), attempt)
 
 

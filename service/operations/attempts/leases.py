@@ -122,7 +122,7 @@ def check_holder(session: Session, trial_id: str, token: str | None) -> AttemptR
 
 
 def check_lease(session: Session, trial_id: str, token: str | None) -> AttemptRow:
-    """Return the living attempt without a lock, for callers that change no row.
+    """Return the running attempt without a lock, for callers that change no row.
 
     Raises as `lock_leased_attempt`.
     """

@@ -14,7 +14,7 @@ from service.domain.statuses import TrialStatus
 from service.operations.experiments.gpu_hours import gpu_hours
 from service.operations.locked_experiment import LockedExperiment
 from service.specification.models import ExperimentSpec
-from service.store.attempts import first_failures, living_attempts
+from service.store.attempts import first_failures, running_attempts
 from service.store.tables import TrialRow
 from service.store.trials.confirmations import confirmations_of
 from service.store.trials.ended_trials import best_end_before, have_run_to_completion, newest_ends
@@ -106,8 +106,8 @@ def _progress(locked: LockedExperiment, spec: ExperimentSpec) -> Progress:
 def _gpu_hours(locked: LockedExperiment, spec: ExperimentSpec) -> float:
     if spec.limits.max_gpu_hours is None:
         return 0.0
-    living = living_attempts(locked.session, [locked.experiment.id])
-    return gpu_hours(locked.experiment, spec, living, locked.seconds_since)
+    running = running_attempts(locked.session, [locked.experiment.id])
+    return gpu_hours(locked.experiment, spec, running, locked.seconds_since)
 
 
 def _have_succeeded() -> ColumnElement[bool]:

@@ -12,10 +12,12 @@ from service.store.tables import AttemptRow, ExperimentRow
 
 
 def gpu_hours(
-    experiment: ExperimentRow, spec: ExperimentSpec, living: Iterable[AttemptRow], seconds_since: SecondsSince
+    experiment: ExperimentRow, spec: ExperimentSpec, running: Iterable[AttemptRow], seconds_since: SecondsSince
 ) -> float:
-    """The GPU hours of the attempts that have ended, and of the `living` ones until now."""
+    """The GPU hours of the attempts that have ended, and of the `running` ones until now."""
     scaling = spec.trainer.scaling
-    running = sum(holding_seconds(one, seconds_since(one.started_at)) * worker_count(one, scaling) for one in living)
-    seconds = Cost.from_json(experiment.cost).gpu_seconds + running * scaling.group.worker.get("GPU", 0.0)
+    running_seconds = sum(
+        holding_seconds(one, seconds_since(one.started_at)) * worker_count(one, scaling) for one in running
+    )
+    seconds = Cost.from_json(experiment.cost).gpu_seconds + running_seconds * scaling.group.worker.get("GPU", 0.0)
     return seconds / SECONDS_PER_HOUR

@@ -18,7 +18,7 @@ ENDS_OF_EXPERIMENTS = {"experiment.completed", "experiment.failed", "experiment.
 LATE_SECONDS = 5.0
 """How long after an attempt was ended without its slot the processes of a slot that was killed may take to end."""
 FROM_ATTEMPTS = {"report", "checkpoint", "decision"}
-"""Events of a living attempt; but the decision that a paused trial continues has none."""
+"""Events of a running attempt; but the decision that a paused trial continues has none."""
 LOST_KINDS = {"lost", "preempted"}
 
 INFINITY = float("inf")
@@ -55,7 +55,7 @@ def _rows(trial: Trial) -> Iterator[str]:
 
 
 def _by_events(experiment: Experiment) -> Iterator[str]:
-    living: dict[str, int] = {}
+    running: dict[str, int] = {}
     paused: set[str] = set()
     for event in experiment.events:
         trial = event.trial or ""
@@ -64,13 +64,13 @@ def _by_events(experiment: Experiment) -> Iterator[str]:
         elif event.kind.startswith("trial."):
             paused.discard(trial)
         if event.kind == "trial.running":
-            if trial in living:
-                yield f"{trial} has two living attempts at event {event.seq}"
-            living[trial] = event.data["attempt"]
+            if trial in running:
+                yield f"{trial} has two running attempts at event {event.seq}"
+            running[trial] = event.data["attempt"]
         elif event.kind == "attempt.ended":
-            if living.pop(trial, None) != event.data["attempt"]:
+            if running.pop(trial, None) != event.data["attempt"]:
                 yield f"an attempt of {trial} that did not live ended at event {event.seq}"
-        elif event.kind in FROM_ATTEMPTS and living.get(trial) != event.data["attempt"]:
+        elif event.kind in FROM_ATTEMPTS and running.get(trial) != event.data["attempt"]:
             if event.kind == "decision" and trial in paused:
                 continue
             yield f"event {event.seq} is a {event.kind} of an attempt of {trial} that did not live"
@@ -78,14 +78,14 @@ def _by_events(experiment: Experiment) -> Iterator[str]:
 
 def _alive_at_end(experiment: Experiment) -> Iterator[str]:
     """An experiment may go on after an end, and end again."""
-    living: set[str] = set()
+    running: set[str] = set()
     for event in experiment.events:
         if event.kind == "trial.running":
-            living.add(event.trial or "")
+            running.add(event.trial or "")
         elif event.kind == "attempt.ended":
-            living.discard(event.trial or "")
-        elif event.kind in ENDS_OF_EXPERIMENTS and living:
-            yield f"it ended at event {event.seq}, and attempts of {', '.join(sorted(living))} still lived"
+            running.discard(event.trial or "")
+        elif event.kind in ENDS_OF_EXPERIMENTS and running:
+            yield f"it ended at event {event.seq}, and attempts of {', '.join(sorted(running))} still lived"
 
 
 def _overlaps(snapshot: Snapshot, trial: Trial, lines: Sequence[Sequence[Line]]) -> Iterator[str]:

@@ -50,13 +50,13 @@ def collect(stack: Stack, planned: Mapping[str, Planned], record: Record, calls:
     with database.read() as session, httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
         rows = session.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at)).all()
         ours = [row for row in rows if row.id in planned]
-        living = select(func.count()).select_from(AttemptRow).where(AttemptRow.ended_at.is_(None))
+        running = select(func.count()).select_from(AttemptRow).where(AttemptRow.ended_at.is_(None))
         snapshot = Snapshot(
             experiments=[_experiment(session, http, mirror, row, planned[row.id], stack.home.storage) for row in ours],
             lines=journals.read(stack.home.journal),
             record=record,
             unplanned=[row.name for row in rows if row.id not in planned],
-            active_leases=session.scalar(living) or 0,
+            active_leases=session.scalar(running) or 0,
             left=record.left,
             calls=list(calls),
             undeleted=[*folders, *(f"a row of {one}" for one in _rows_left(session, deleted))],
