@@ -28,7 +28,7 @@ from trainer.slot.loaded_libraries import LoadedLibraries
 from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.start_limit import start_limit, start_limited
-from trainer.slot.worker_replacement import WorkerReuse
+from trainer.slot.worker_reuse import WorkerReuse
 from trainer.traces import tracing
 from trainer.worker.failures import CANNOT_START, LOST, PREEMPTED, Failure, is_from_restarted_head
 from trainer.worker.logs.masker import Masker

@@ -9,7 +9,7 @@ import pytest
 from trainer.client.errors import CallRefused
 from trainer.slot.attempt.failure_classification import undelivered
 from trainer.slot.attempt.outcome import COMPLETED, AttemptOutcome
-from trainer.slot.worker_replacement import MAX_SUSPICIONS, WorkerReuse
+from trainer.slot.worker_reuse import MAX_SUSPICIONS, WorkerReuse
 from trainer.worker.failures import CANNOT_START, PREEMPTED, USER_ERROR, Failure
 
 
