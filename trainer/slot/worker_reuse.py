@@ -1,4 +1,4 @@
-"""When a slot's warm workers are replaced by new processes."""
+"""Whether a slot's warm workers are used for the next trial, or replaced by new processes."""
 
 import logging
 from dataclasses import replace

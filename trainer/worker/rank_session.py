@@ -43,7 +43,7 @@ from trainer.worker.commands.command import Command, run_command
 from trainer.worker.commands.command_output import last_lines
 from trainer.worker.datasets.shard_waits import DatasetShards, DataWait
 from trainer.worker.failures import CommandFailed, Failure, describe, headline, not_read, not_saved
-from trainer.worker.logs.log_follower import LogTail
+from trainer.worker.logs.log_follower import LogFollower
 from trainer.worker.logs.masker import Masker
 from trainer.worker.messages import WorkerEnded, WorkerStarted
 from trainer.worker.node_disk import has_room, naming_failed_disk
@@ -80,7 +80,7 @@ class Job:
     directory in which TensorBoard's event files are kept, if they are. `log` has the fields of `LogSettings` if
     Paceline's own lines in the workers' output are to be JSON, with `log_fields`. The user's output stays as it is.
     `system_metrics_seconds`: how often one rank of each node samples the node's load; None: never. `has_validation`:
-    the specification says how checkpoints are validated. `max_log_bytes`: as `LogTail.max_bytes`.
+    the specification says how checkpoints are validated. `max_log_bytes`: as `LogFollower.max_bytes`.
     """
 
     run: str
@@ -162,7 +162,7 @@ class RankSession:
         if ended.failure is not None:
             raise AttemptFailed(ended.failure.message)
 
-    def _set_up(self) -> tuple[Reporter, LogTail]:
+    def _set_up(self) -> tuple[Reporter, LogFollower]:
         """Prepare the process, and tell the slot that it is ready."""
         job = self.job
         detach_children_from_ray()
@@ -171,7 +171,7 @@ class RankSession:
             set_up_logger(LogSettings(**job.log), "worker", **job.log_fields, rank=self.rank)
         reporter = self._make_reporter()
         self._set_hooks(reporter)
-        logs = LogTail(self._send_log, self._masker, job.max_log_bytes)
+        logs = LogFollower(self._send_log, self._masker, job.max_log_bytes)
         logs.start()
         job.slot.worker_started.remote(job.run, self.rank, self._started(logs).to_fields())
         if self.rank == 0 and lacks_gpus():  # said here, because the group's set-up is not in the trial's log
@@ -341,7 +341,7 @@ class RankSession:
                 reason = f"its folders cannot be left: {error}"
         return reason
 
-    def _started(self, logs: LogTail) -> WorkerStarted:
+    def _started(self, logs: LogFollower) -> WorkerStarted:
         runtime = ray.get_runtime_context()
         group = ray.util.get_current_placement_group()
         return WorkerStarted(

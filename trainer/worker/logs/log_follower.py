@@ -76,7 +76,7 @@ class OutputFile:
         self._file.close()
 
 
-class LogTail(threading.Thread):
+class LogFollower(threading.Thread):
     """Follows this process's output until `finish()`. `send(offset, text, positions)` gets what was added, in order.
 
     `offset` counts the bytes sent before; `positions` has how far each file has been read. The receiver decides how

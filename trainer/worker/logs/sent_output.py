@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from trainer.worker.logs.log_follower import LogTail
+from trainer.worker.logs.log_follower import LogFollower
 from trainer.worker.logs.masker import Masker
 
 
@@ -23,7 +23,7 @@ def sending_output(slot: Any, run: str, rank: int, masker: Masker, *, offset: in
 
         return wait_for_room
 
-    logs = LogTail(send, masker)
+    logs = LogFollower(send, masker)
     logs.start()
     try:
         yield

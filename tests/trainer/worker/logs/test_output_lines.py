@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import set_constant
-from trainer.worker.logs.log_follower import LogTail, OutputFile
+from trainer.worker.logs.log_follower import LogFollower, OutputFile
 from trainer.worker.logs.masker import Masker
 
 CHUNK_BYTES = 20
@@ -53,9 +53,9 @@ def test_no_more_output_is_sent_than_the_service_stores(
         sent.append(text)
         return lambda: None
 
-    set_constant(monkeypatch, LogTail.__init__, "output_paths", lambda: [str(path)])
-    tail = LogTail(send, Masker(()), max_bytes)
+    set_constant(monkeypatch, LogFollower.__init__, "output_paths", lambda: [str(path)])
+    follower = LogFollower(send, Masker(()), max_bytes)
     path.write_bytes(b"x" * 100_000)
-    tail.start()
-    tail.finish()
+    follower.start()
+    follower.finish()
     assert len("".join(sent)) == max_bytes + CHUNK_BYTES
