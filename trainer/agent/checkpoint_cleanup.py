@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trainer.agent.checkpoint_deletions import CheckpointDeletions
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import CheckpointRemover
 
 
 class CheckpointCleanup:
@@ -16,7 +16,7 @@ class CheckpointCleanup:
     def __init__(self, post_results: Callable[[dict[str, Any]], object]) -> None:
         self._post_results = post_results
         self._deletions = CheckpointDeletions()
-        self._remover: DirectoryRemover | None = None
+        self._remover: CheckpointRemover | None = None
         self._removed: set[str] = set()
 
     def start(self) -> None:
@@ -37,9 +37,9 @@ class CheckpointCleanup:
             self._removed.add(directory)
             remover.remove_all_except(names, directory) if names else remover.remove(directory)
 
-    def _started_remover(self) -> DirectoryRemover:
+    def _started_remover(self) -> CheckpointRemover:
         if self._remover is None:
-            remover = DirectoryRemover()
+            remover = CheckpointRemover()
             remover.start()
             self._remover = remover
         return self._remover

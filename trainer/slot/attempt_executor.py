@@ -22,7 +22,7 @@ from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt.failure_classification import slot_failed
 from trainer.slot.attempt.outcome import NODE_WITHHELD, AttemptOutcome
 from trainer.slot.attempt_planner import AttemptPlanner
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import CheckpointRemover
 from trainer.slot.checkpoints.validation_task import validation_starter
 from trainer.slot.loaded_libraries import LoadedLibraries
 from trainer.slot.nodes.dead_workers import remains_of, remove_working_directories
@@ -80,7 +80,7 @@ class AttemptExecutor:
         planner: AttemptPlanner,
         nodes: SlotNodes,
         availability: SlotAvailability,
-        remover: DirectoryRemover,
+        remover: CheckpointRemover,
         make_runner: Callable[[TrainerSpec], Runner],
         end_slot: Callable[[], None],
         answer_seconds: float,

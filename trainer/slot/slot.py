@@ -24,7 +24,7 @@ from trainer.slot.assignment import Assignment, TrainerSpec
 from trainer.slot.attempt.attempt_state import Preempted
 from trainer.slot.attempt_executor import AttemptExecutor, SlotAvailability
 from trainer.slot.attempt_planner import AttemptPlanner
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import CheckpointRemover
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.orphan_check import OrphanCheck
 from trainer.slot.slot_status import SlotStatus
@@ -90,7 +90,7 @@ class Slot(WorkerMessageHandlers):
         self._availability = SlotAvailability()
         self._has_told_no_room = False
         self._orphan_check = OrphanCheck(self.orphan_seconds)
-        self._remover = DirectoryRemover()
+        self._remover = CheckpointRemover()
         addresses = ServiceAddresses(service_url, certificates)
         self._handle = ray.get_runtime_context().current_actor
         planner = AttemptPlanner(name, self._handle, addresses, self._package, settings, self._log_fields)

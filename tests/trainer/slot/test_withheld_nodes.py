@@ -16,7 +16,7 @@ from trainer.process_log.setup import LogSettings
 from trainer.slot.assignment import Assignment
 from trainer.slot.attempt_executor import AttemptExecutor, SlotAvailability
 from trainer.slot.attempt_planner import AttemptPlanner
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover
+from trainer.slot.checkpoints.checkpoint_removal import CheckpointRemover
 from trainer.slot.nodes.slot_nodes import SlotNodes
 from trainer.slot.nodes.withheld_nodes import WITHHELD_SECONDS, WithheldNodes
 from trainer.slot.user_package import UserPackage
@@ -79,7 +79,7 @@ class PlayedSlot:
         )
         self.availability = SlotAvailability()
         self.executor = AttemptExecutor(
-            planner, self.nodes, self.availability, DirectoryRemover(), lambda _: self.runner, lambda: None, 300.0
+            planner, self.nodes, self.availability, CheckpointRemover(), lambda _: self.runner, lambda: None, 300.0
         )
         self.runner.attempt = lambda: self.executor.attempt
 

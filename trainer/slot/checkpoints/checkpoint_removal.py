@@ -34,8 +34,8 @@ class PendingTask:
     failures: int = 0
 
 
-class DirectoryRemover(threading.Thread):
-    """Removes directories one after the other.
+class CheckpointRemover(threading.Thread):
+    """Removes the directories of checkpoints one after the other.
 
     A directory that cannot be removed is logged, tried again after each of `retry_seconds`, and then left.
     """

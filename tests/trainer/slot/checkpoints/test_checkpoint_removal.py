@@ -16,7 +16,7 @@ from service.operations.checkpoints import folders
 from service.store.tables import ExperimentRow
 from tests.trainer.conftest import until
 from trainer.slot.checkpoints import checkpoint_removal, local_removal
-from trainer.slot.checkpoints.checkpoint_removal import DirectoryRemover, remove_all_except, remove_directory
+from trainer.slot.checkpoints.checkpoint_removal import CheckpointRemover, remove_all_except, remove_directory
 
 NOBODY = 65534
 EXPERIMENT = "mine-x-111111111111"
@@ -32,8 +32,8 @@ def storage(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def remover() -> Iterator[DirectoryRemover]:
-    remover = DirectoryRemover(retry_seconds=[0.01] * 1000)
+def remover() -> Iterator[CheckpointRemover]:
+    remover = CheckpointRemover(retry_seconds=[0.01] * 1000)
     remover.start()
     yield remover
     remover.close(10)
@@ -45,7 +45,7 @@ def come_back(storage: Path) -> None:
 
 
 def test_what_could_not_be_removed_is_removed_when_the_storage_is_back(
-    storage: Path, remover: DirectoryRemover, caplog: pytest.LogCaptureFixture
+    storage: Path, remover: CheckpointRemover, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not remover.has_work
     remover.remove(str(storage / "old"))
@@ -59,7 +59,7 @@ def test_what_could_not_be_removed_is_removed_when_the_storage_is_back(
 
 
 def test_unfinished_checkpoints_are_removed_when_the_storage_is_back(
-    storage: Path, remover: DirectoryRemover, caplog: pytest.LogCaptureFixture
+    storage: Path, remover: CheckpointRemover, caplog: pytest.LogCaptureFixture
 ) -> None:
     remover.remove_all_except({"new"}, str(storage))
     until(lambda: "could not be removed" in caplog.text, "the removal fails")
@@ -68,7 +68,7 @@ def test_unfinished_checkpoints_are_removed_when_the_storage_is_back(
 
 
 def test_an_error_that_no_file_system_should_raise_is_logged_and_the_removals_go_on(
-    storage: Path, remover: DirectoryRemover, caplog: pytest.LogCaptureFixture
+    storage: Path, remover: CheckpointRemover, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors = [RuntimeError("not today"), RuntimeError("nor now")]
 
@@ -85,7 +85,7 @@ def test_an_error_that_no_file_system_should_raise_is_logged_and_the_removals_go
 
 
 def test_a_remover_that_closes_tries_once_more(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
-    remover = DirectoryRemover(retry_seconds=[1000])
+    remover = CheckpointRemover(retry_seconds=[1000])
     remover.start()
     remover.remove(str(storage / "old"))
     until(lambda: "could not be removed" in caplog.text, "the removal fails")
@@ -98,7 +98,7 @@ def test_a_remover_that_closes_tries_again_until_its_time_is_over(
     storage: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint_removal, "LAST_RETRY_SECONDS", 0.01)
-    remover = DirectoryRemover(retry_seconds=[1000])
+    remover = CheckpointRemover(retry_seconds=[1000])
     remover.start()
     remover.remove(str(storage / "old"))
     with ThreadPoolExecutor() as threads:
@@ -110,7 +110,7 @@ def test_a_remover_that_closes_tries_again_until_its_time_is_over(
 
 
 def test_what_can_never_be_removed_is_left_after_the_last_try(storage: Path, caplog: pytest.LogCaptureFixture) -> None:
-    remover = DirectoryRemover(retry_seconds=[0.01, 0.01])
+    remover = CheckpointRemover(retry_seconds=[0.01, 0.01])
     remover.start()
     remover.remove(str(storage / "old"))
     until(lambda: caplog.text.count("could not be removed") == 3, "all tries have failed")
