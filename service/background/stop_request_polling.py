@@ -15,8 +15,8 @@ class StopRequestPolling:
         self._context = context
 
     def run_once(self) -> None:
-        subscribed = self._context.holder_news.subscribed_keys()
+        subscribed = self._context.holder_changes.subscribed_keys()
         if subscribed:
             with self._context.database.read() as session:
                 stop_requested = stop_requested_ids(session)
-            self._context.holder_news.notify(subscribed & stop_requested)
+            self._context.holder_changes.notify(subscribed & stop_requested)

@@ -26,7 +26,7 @@ class Context:
     """The parts that all operations of a service process share.
 
     `new_events` is notified after each commit that event streams wait for, `capacity_freed` after each commit that may
-    let a trial start. `holder_news` is keyed by trial: it is notified when the answer to the trial's holder may change.
+    let a trial start. `holder_changes` is keyed by trial: it is notified when what the holder is answered may change.
     `revoked_tokens` is keyed by the digest of an access token: it is notified when the token stops being valid.
     `service_urls` are the addresses of all services on the database that have one. `locked_experiments` are those
     whose expired leases could not be looked at in the last pass. `passed_over` are experiments
@@ -38,7 +38,7 @@ class Context:
     clock: Clock = utc_now
     new_events: Notifier = field(default_factory=Notifier)
     capacity_freed: Notifier = field(default_factory=Notifier)
-    holder_news: KeyedNotifier = field(default_factory=KeyedNotifier)
+    holder_changes: KeyedNotifier = field(default_factory=KeyedNotifier)
     revoked_tokens: KeyedNotifier = field(default_factory=KeyedNotifier)
     token_use: TokenUse = field(default_factory=TokenUse)
     slot_handover: SlotHandover = field(default_factory=SlotHandover)
@@ -81,7 +81,7 @@ class Context:
 
     def notify_all(self) -> None:
         """Call this after a commit that may also change what holders of leases are answered."""
-        self.holder_news.notify()
+        self.holder_changes.notify()
         self.notify_changed()
 
     def stop(self) -> None:

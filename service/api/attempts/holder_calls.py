@@ -52,12 +52,12 @@ async def send_heartbeat(
     clock = asyncio.get_running_loop().time
     deadline = clock() + message.wait_seconds
     response.headers.update(services_header(context))
-    with context.holder_news.subscribe(trial) as news:
+    with context.holder_changes.subscribe(trial) as changes:
         order = await context.threads.brief(take_heartbeat, context, trial, token, message)
         while order.decision is Decision.CONTINUE and not context.stopping.is_set():
-            if not await wait_for_notification(news, deadline - clock()):
+            if not await wait_for_notification(changes, deadline - clock()):
                 break
-            news.clear()
+            changes.clear()
             order = await context.threads.brief(current_order, context, trial, token)
     return order
 

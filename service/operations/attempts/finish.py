@@ -31,7 +31,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
     """
     with contextlib.ExitStack() as stack:
         stack.callback(context.notify_changed)
-        stack.callback(context.holder_news.notify, [trial_id])
+        stack.callback(context.holder_changes.notify, [trial_id])
         with context.database.write() as session:
             leased = lock_attempt(session, check_holder(session, trial_id, token))
             experiment, attempt = leased.experiment, leased.attempt
@@ -49,7 +49,7 @@ def finish(context: Context, trial_id: str, token: str | None, message: Finish) 
             claimant = Claimant(attempt.holder, id_after(attempt.id))
             outcome = _try_next(context, leased, claimant, message, is_repeat=is_repeat)
             if was_open and experiment.end_reason:
-                stack.callback(context.holder_news.notify)
+                stack.callback(context.holder_changes.notify)
         try:
             following = assign_after(context, experiment.id, claimant, outcome)
         except (ProposalFailed, ProposalPending):

@@ -93,7 +93,7 @@ def _ingest(context: Context, batches: Sequence[ReportBatch], lock_seconds: floa
     if ingestion.has_released:
         context.capacity_freed.notify()
     if any(experiment.end_reason for experiment in open_before):
-        context.holder_news.notify()
+        context.holder_changes.notify()
     return answers
 
 

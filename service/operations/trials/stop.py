@@ -24,6 +24,6 @@ def stop_trial(context: Context, trial_id: str) -> TrialRow:
             advance_experiment(locked, spec_of(locked.experiment))
         elif trial.status == TrialStatus.RUNNING:
             request_stop(trial, StopCause.USER, _REASON)
-    context.holder_news.notify([trial_id])
+    context.holder_changes.notify([trial_id])
     context.notify_changed()
     return trial

@@ -25,7 +25,7 @@ def waiting(held: Held, at: Api | None = None) -> Iterator[Future[httpx.Response
     with ThreadPoolExecutor(1) as pool:
         path = f"/v1/trials/{held.trial}/heartbeat"
         answer = pool.submit(api.http.post, path, headers=held.headers, json=WAIT, timeout=TIMEOUT_SECONDS)
-        wait_until(lambda: held.trial in api.app.state.context.holder_news.subscribed_keys())
+        wait_until(lambda: held.trial in api.app.state.context.holder_changes.subscribed_keys())
         yield answer
 
 
