@@ -11,7 +11,13 @@ from mlflow.exceptions import MlflowException
 from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable, MlflowUnreachable
 from service.mirror.mlflow_limits import text
 from service.mirror.tracking_server.refused_uploads import LARGER_BODIES
-from service.mirror.tracking_server.repeated_calls import causes, is_away, is_refusal, is_too_large, retry_after
+from service.mirror.tracking_server.repeated_calls import (
+    causes,
+    is_mlflow_unreachable,
+    is_refusal,
+    is_too_large,
+    retry_after,
+)
 from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.mirror.tracking_server.retry_after import note_retry_after
 from service.settings import without_credentials
@@ -75,7 +81,7 @@ def _unavailable(uri: str, message: str, error: MlflowException) -> MlflowUnavai
     """An error of one line. MLflow's own message about an absent server has five, full of its libraries' objects."""
     reasons = (cause.strerror for cause in causes(error) if isinstance(cause, OSError))
     reason = next((one for one in reasons if isinstance(one, str) and one), None)  # of requests, it may be any object
-    if is_away(error):
+    if is_mlflow_unreachable(error):
         why = reason or "no connection in time"
         return MlflowUnreachable(f"MLflow is not reachable at {uri}: {why.lower()}; the mirror goes on when it is")
     asked = retry_after(error)

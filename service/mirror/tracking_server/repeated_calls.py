@@ -94,7 +94,7 @@ def is_refusal(error: MlflowException) -> bool:
 def _is_worth_repeating(error: MlflowException) -> bool:
     if is_refusal(error):  # another creation of the same name has been executed after all
         return bool(error.error_code == _EXISTS)
-    if isinstance(error, CallTookTooLong) or is_away(error):
+    if isinstance(error, CallTookTooLong) or is_mlflow_unreachable(error):
         return False
     asked = retry_after(error)
     return _status(error) not in {TOO_LARGE, TOO_MANY_REQUESTS} if asked is None else asked <= LONGEST_PAUSE_SECONDS
@@ -135,7 +135,7 @@ def is_too_large(error: MlflowException) -> bool:
     return _status(error) == TOO_LARGE
 
 
-def is_away(error: MlflowException) -> bool:
+def is_mlflow_unreachable(error: MlflowException) -> bool:
     """Whether no server was found, so that MLflow has not got the call."""
     away = (ConnectionRefusedError, socket.gaierror, requests.ConnectTimeout)
     return any(

@@ -17,7 +17,13 @@ from service.operations.reports.checkpoints import add_checkpoint, check_checkpo
 from service.operations.reports.curve import add_point, set_aside, steps_of
 from service.runtime.context import Context
 from service.store.sql.bulk_writes import change_later
-from service.store.sql.database import BRIEF_LOCK_SECONDS, LOCK_SECONDS, is_away, is_locked, wait_little_for_locks
+from service.store.sql.database import (
+    BRIEF_LOCK_SECONDS,
+    LOCK_SECONDS,
+    is_database_down,
+    is_locked,
+    wait_little_for_locks,
+)
 from service.store.trials.trials import experiments_of
 from trainer.process_log.context import log_context
 from trainer.wire import Answer, Report
@@ -48,7 +54,7 @@ def ingest_reports(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     try:
         return _ingest(context, batches, BRIEF_LOCK_SECONDS if len(batches) > 1 else LOCK_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is raised in each caller
-        if len(batches) == 1 or is_away(error):
+        if len(batches) == 1 or is_database_down(error):
             return [error] * len(batches)
     answers: dict[int, Answer | Exception] = {}
     for places in _by_experiment(context, batches):
@@ -71,7 +77,7 @@ def _ingest_of_one(context: Context, batches: Sequence[ReportBatch]) -> list[Ans
     try:
         return _ingest(context, batches, LOCK_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is raised in each caller
-        if len(batches) == 1 or is_away(error) or is_locked(error):
+        if len(batches) == 1 or is_database_down(error) or is_locked(error):
             return [error] * len(batches)
     return [answer for batch in batches for answer in _ingest_of_one(context, [batch])]
 

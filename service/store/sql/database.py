@@ -134,7 +134,7 @@ def affects_all_calls(error: Exception) -> bool:
     return (is_outage(error) or is_full(error)) and not is_locked(error)
 
 
-def is_away(error: BaseException) -> bool:
+def is_database_down(error: BaseException) -> bool:
     """Whether the error of one piece of work says that the database serves no other either."""
     return isinstance(error, DBAPIError | PoolTimeout) and affects_all_calls(error)
 

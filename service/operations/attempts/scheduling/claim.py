@@ -20,7 +20,7 @@ from service.runtime.context import Context
 from service.runtime.proposals import ProposalPending
 from service.store.agents import works_under
 from service.store.lookup import experiment_named
-from service.store.sql.database import is_away, is_locked
+from service.store.sql.database import is_database_down, is_locked
 from trainer.process_log.context import log_context
 from trainer.wire import Assignment, Claim, Reservation, reserve
 
@@ -78,7 +78,7 @@ def _assign_or_pass_over(context: Context, experiment_id: str, claimant: Claiman
     except ProposalFailed:
         return None  # the experiment ends with the reason
     except Exception as error:
-        if is_away(error):
+        if is_database_down(error):
             raise
         _log_passed_over(context, experiment_id, error)
         return None
