@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from service import private_files
 from service.cli.database_lock import DatabaseInUse, database_lock
 from service.settings import BadSettings, DatabaseAway, Settings, without_password
-from service.store.sql.database import Database, is_busy, is_cancelled, is_full, is_locked, is_outage
+from service.store.sql.database import Database, is_cancelled, is_full, is_locked, is_outage, is_sqlite_locked
 from service.store.sql.schema_upgrade import (
     ForeignSchema,
     SchemaState,
@@ -123,7 +123,7 @@ def _check_reached(database: Database, error: DBAPIError) -> None:
     if not is_outage(error):
         return
     url = without_password(database.engine.url.render_as_string(hide_password=True))
-    if is_busy(error):
+    if is_sqlite_locked(error):
         how, advice = "is in use by another process", "nothing was changed. Repeat this later, or stop that process"
     elif is_cancelled(error) or is_locked(error):
         how, advice = "has ended the command", "nothing was changed. See whether services or others use it"

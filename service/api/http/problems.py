@@ -21,7 +21,7 @@ from service.errors import (
     Unauthorized,
     Unavailable,
 )
-from service.store.sql.database import is_busy, is_full, is_locked, is_outage
+from service.store.sql.database import is_full, is_locked, is_outage, is_sqlite_locked
 from trainer.process_log.context import log_context
 
 MEDIA_TYPE = "application/problem+json"
@@ -104,7 +104,7 @@ def _may_be_done(request: Request, error: Exception) -> bool:
 
     Not so where another transaction has what it would change.
     """
-    is_refused = isinstance(error, DBAPIError) and (is_locked(error) or is_busy(error))
+    is_refused = isinstance(error, DBAPIError) and (is_locked(error) or is_sqlite_locked(error))
     return request.method not in READING and not is_refused
 
 

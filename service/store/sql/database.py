@@ -157,7 +157,7 @@ def is_locked(error: BaseException) -> bool:
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in {"55P03", "40P01"}
 
 
-def is_busy(error: DBAPIError) -> bool:
+def is_sqlite_locked(error: DBAPIError) -> bool:
     """Whether another process held the lock of a SQLite database for longer than a statement waits."""
     return str(getattr(error.orig, "sqlite_errorname", "")).startswith("SQLITE_BUSY")
 
