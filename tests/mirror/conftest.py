@@ -203,8 +203,8 @@ def patient_mlflow() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
         patch.setattr("service.mirror.charts.renderer_process.TIMEOUT_SECONDS", 400)
-        patch.setattr("service.mirror.tracking_server.repeated_calls.FIRST_PAUSE_SECONDS", 0.0)
-        patch.setattr("service.mirror.tracking_server.repeated_calls.SLOW_SECONDS", 400.0)
+        patch.setattr("service.mirror.tracking_server.call_retries.FIRST_PAUSE_SECONDS", 0.0)
+        patch.setattr("service.mirror.tracking_server.call_retries.SLOW_SECONDS", 400.0)
         yield
 
 
@@ -256,6 +256,6 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> BadConnection:
 def call_seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The durations of calls: the sum is the time."""
     seconds = [0.0]
-    monkeypatch.setattr("service.mirror.tracking_server.repeated_calls.monotonic", lambda: sum(seconds))
-    monkeypatch.setattr("service.mirror.tracking_server.repeated_calls.SLOW_SECONDS", 1.0)
+    monkeypatch.setattr("service.mirror.tracking_server.call_retries.monotonic", lambda: sum(seconds))
+    monkeypatch.setattr("service.mirror.tracking_server.call_retries.SLOW_SECONDS", 1.0)
     return seconds

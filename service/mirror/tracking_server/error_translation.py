@@ -10,14 +10,14 @@ from mlflow.exceptions import MlflowException
 
 from service.mirror.mlflow_errors import MlflowRefused, MlflowUnavailable, MlflowUnreachable
 from service.mirror.mlflow_limits import text
-from service.mirror.tracking_server.refused_uploads import LARGER_BODIES
-from service.mirror.tracking_server.repeated_calls import (
+from service.mirror.tracking_server.call_retries import (
     causes,
     is_mlflow_unreachable,
     is_refusal,
     is_too_large,
     retry_after,
 )
+from service.mirror.tracking_server.refused_uploads import LARGER_BODIES
 from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.mirror.tracking_server.retry_after import note_retry_after
 from service.settings import without_credentials

@@ -9,8 +9,8 @@ from mlflow.entities import LifecycleStage
 from service.mirror.mlflow_errors import MlflowRefused
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
 from service.mirror.runs.new_runs import EXPERIMENT_TAG, experiment_tags
+from service.mirror.tracking_server.call_retries import find_or_create, repeated
 from service.mirror.tracking_server.error_translation import TrackingCalls
-from service.mirror.tracking_server.repeated_calls import find_or_create, repeated
 from service.store.tables import ExperimentRow
 
 

@@ -22,8 +22,8 @@ from service.mirror.runs.own_runs import (
 )
 from service.mirror.runs.projection import RunKey
 from service.mirror.runs.run_update import milliseconds
+from service.mirror.tracking_server.call_retries import ForeignAnswer, find_or_create, is_refusal, repeated
 from service.mirror.tracking_server.error_translation import ADVICE, TrackingCalls
-from service.mirror.tracking_server.repeated_calls import ForeignAnswer, find_or_create, is_refusal, repeated
 from service.mirror.tracking_server.requested_pause import RequestedPause
 
 log = logging.getLogger(__name__)

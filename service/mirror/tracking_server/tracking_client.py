@@ -29,10 +29,10 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.runs.run_update import RunUpdate, milliseconds
 from service.mirror.tracking_server.adaptive_size import AdaptiveSize
+from service.mirror.tracking_server.call_retries import CallTookTooLong, is_too_large, repeated
 from service.mirror.tracking_server.error_translation import excerpt
 from service.mirror.tracking_server.experiment_lookup import ExperimentLookup
 from service.mirror.tracking_server.refused_uploads import is_refused_upload, why_refused
-from service.mirror.tracking_server.repeated_calls import CallTookTooLong, is_too_large, repeated
 from service.mirror.tracking_server.requested_pause import RequestedPause
 from service.mirror.tracking_server.run_lookup import RunLookup
 from service.settings import without_credentials

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses within calls, which end immediately."""
     pauses: list[float] = []
-    monkeypatch.setattr("service.mirror.tracking_server.repeated_calls.sleep", pauses.append)
+    monkeypatch.setattr("service.mirror.tracking_server.call_retries.sleep", pauses.append)
     return pauses
 
 
@@ -42,8 +42,8 @@ def test_a_call_is_repeated_after_a_short_pause(status: int, pauses: list[float]
 
 def test_a_call_that_has_taken_seconds_is_not_repeated(monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> None:
     """MLflow may still execute it."""
-    monkeypatch.setattr("service.mirror.tracking_server.repeated_calls.SLOW_SECONDS", 1.0)
-    monkeypatch.setattr("service.mirror.tracking_server.repeated_calls.monotonic", count(step=5).__next__)
+    monkeypatch.setattr("service.mirror.tracking_server.call_retries.SLOW_SECONDS", 1.0)
+    monkeypatch.setattr("service.mirror.tracking_server.call_retries.monotonic", count(step=5).__next__)
     calls: list[str] = []
     with answering(503, calls, retry_after="1") as address, pytest.raises(MlflowUnavailable):
         TrackingClient(address).check_run("a-run")

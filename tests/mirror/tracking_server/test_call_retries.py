@@ -66,8 +66,8 @@ def test_a_status_decides_whether_a_call_is_repeated(status: int, expected: int)
 
 def test_between_the_attempts_are_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("service.mirror.tracking_server.repeated_calls.FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("service.mirror.tracking_server.repeated_calls.sleep", pauses.append)
+    monkeypatch.setattr("service.mirror.tracking_server.call_retries.FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr("service.mirror.tracking_server.call_retries.sleep", pauses.append)
     with answering(503, []) as address, pytest.raises(MlflowUnavailable):
         TrackingClient(address).check_run("a-run")
     assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8]
