@@ -1,4 +1,4 @@
-"""Repeats calls of MLflow after a short pause: behind a bad proxy, some calls of each batch fail."""
+"""Retries calls of MLflow after a short pause: behind a bad proxy, some calls of each batch fail."""
 
 import errno
 import re
@@ -41,10 +41,10 @@ class ForeignAnswer(MlflowException):  # type: ignore[misc] # MLflow's types are
     """The answer is JSON, but not of MLflow's form: another program, such as a proxy, may have sent it."""
 
 
-def repeated(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+def retried(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
     """Call up to ATTEMPTS times until MLflow does not fail. The call must be idempotent.
 
-    A call that MLflow refuses is not repeated, nor one that fails because MLflow is away or asks for fewer calls,
+    A call that MLflow refuses is not retried, nor one that fails because MLflow is away or asks for fewer calls,
     unless it asks for a short pause. Nor is one that takes too long; it raises CallTookTooLong.
     """
     failures = _Failures()
@@ -58,7 +58,7 @@ def repeated(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs:
 def find_or_create(find: Callable[[], Result | None], create: Callable[[], Result]) -> tuple[Result, bool]:
     """Return what `find` finds, else what `create` creates, and whether a creation has failed before.
 
-    A creation is repeated as an idempotent call is, but only if `find` does not find what the failed one has created.
+    A creation is retried as an idempotent call is, but only if `find` does not find what the failed one has created.
     MLflow may still execute a creation that has failed, and so create a second one later.
     """
     failures = _Failures()
@@ -81,7 +81,7 @@ class _Failures:
     def pause_after(self, error: MlflowException) -> None:
         """Return when it is time for another attempt. Raise the error if the call is not worth one."""
         self.count += 1
-        if self.count == ATTEMPTS or not _is_worth_repeating(error):
+        if self.count == ATTEMPTS or not _is_worth_retrying(error):
             raise error
         sleep(max(FIRST_PAUSE_SECONDS * 2 ** (self.count - 1), retry_after(error) or 0.0))
 
@@ -91,7 +91,7 @@ def is_refusal(error: MlflowException) -> bool:
     return isinstance(error, RestException) and error.get_http_status_code() < SERVER_ERROR
 
 
-def _is_worth_repeating(error: MlflowException) -> bool:
+def _is_worth_retrying(error: MlflowException) -> bool:
     if is_refusal(error):  # another creation of the same name has been executed after all
         return bool(error.error_code == _EXISTS)
     if isinstance(error, CallTookTooLong) or is_mlflow_unreachable(error):

@@ -23,7 +23,7 @@ from service.mirror.tracking_server.retry_after import note_retry_after
 from service.settings import without_credentials
 
 # A dead server must cost seconds, not minutes. No retries inside the client, which would create a run twice when an
-# answer is lost: before a creation is repeated, `find_or_create` looks for what exists.
+# answer is lost: before a creation is retried, `find_or_create` looks for what exists.
 _CLIENT_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",

@@ -9,7 +9,7 @@ from mlflow.entities import LifecycleStage
 from service.mirror.mlflow_errors import MlflowRefused
 from service.mirror.mlflow_limits import EXPERIMENT_NAME_LENGTH
 from service.mirror.runs.new_runs import EXPERIMENT_TAG, experiment_tags
-from service.mirror.tracking_server.call_retries import find_or_create, repeated
+from service.mirror.tracking_server.call_retries import find_or_create, retried
 from service.mirror.tracking_server.error_translation import TrackingCalls
 from service.store.tables import ExperimentRow
 
@@ -44,7 +44,7 @@ class ExperimentLookup(TrackingCalls):
         )
 
     def _find_experiment(self, name: str, experiment_id: str) -> NamedExperiment | None:
-        found = repeated(self._client.get_experiment_by_name, name)
+        found = retried(self._client.get_experiment_by_name, name)
         if found is None:
             return None
         is_own = found.tags.get(EXPERIMENT_TAG) == experiment_id

@@ -22,7 +22,7 @@ from service.mirror.runs.own_runs import (
 )
 from service.mirror.runs.projection import RunKey
 from service.mirror.runs.run_update import milliseconds
-from service.mirror.tracking_server.call_retries import ForeignAnswer, find_or_create, is_refusal, repeated
+from service.mirror.tracking_server.call_retries import ForeignAnswer, find_or_create, is_refusal, retried
 from service.mirror.tracking_server.error_translation import ADVICE, TrackingCalls
 from service.mirror.tracking_server.requested_pause import RequestedPause
 
@@ -116,7 +116,7 @@ class RunLookup(TrackingCalls):
     def _all_runs(self, mlflow_experiment_id: str, wanted: str, view: int = ViewType.ACTIVE_ONLY) -> Iterator[Run]:
         token = None
         while True:
-            page = repeated(self._client.search_runs, [mlflow_experiment_id], wanted, view, page_token=token)
+            page = retried(self._client.search_runs, [mlflow_experiment_id], wanted, view, page_token=token)
             yield from page
             token = page.token
             if not token:
@@ -127,7 +127,7 @@ class RunLookup(TrackingCalls):
             is_unused = run.info.run_id in surplus or is_untouched(run, new)
             if run.info.run_id != kept_run_id and is_unused:
                 log.info("deleting run %s of MLflow, which was created besides %s", run.info.run_id, kept_run_id)
-                repeated(self._client.delete_run, run.info.run_id)
+                retried(self._client.delete_run, run.info.run_id)
 
     def _find_run(self, mlflow_experiment_id: str, new: NewRun, unknown: list[str]) -> EnsuredRun | None:
         """Add the ids of runs that are to be ended to `unknown`."""
@@ -169,12 +169,12 @@ class RunLookup(TrackingCalls):
     def _kept(self, mlflow_experiment_id: str, new: NewRun, created: EnsuredRun, unknown: list[str]) -> EnsuredRun:
         """Return the created run, or an earlier one that is used, which the search before has not found."""
         self._not_found = _CreatedRun(mlflow_experiment_id, created.run_id)
-        found = repeated(self._runs_with, created.run_id, mlflow_experiment_id, new)
+        found = retried(self._runs_with, created.run_id, mlflow_experiment_id, new)
         self._not_found = None
         earlier = [run for run in found if run.info.run_id != created.run_id and is_own(run, new)]
         used = self._chosen([run for run in earlier if not is_untouched(run, new)], new, unknown)
         if used is not None:
-            repeated(self._client.delete_run, created.run_id)
+            retried(self._client.delete_run, created.run_id)
         return (used or created)._replace(is_unanswered=bool(earlier))
 
     def _runs_with(self, run_id: str, mlflow_experiment_id: str, new: NewRun) -> list[Run]:

@@ -29,7 +29,7 @@ from service.mirror.mlflow_limits import (
 )
 from service.mirror.runs.run_update import RunUpdate, milliseconds
 from service.mirror.tracking_server.adaptive_size import AdaptiveSize
-from service.mirror.tracking_server.call_retries import CallTookTooLong, is_too_large, repeated
+from service.mirror.tracking_server.call_retries import CallTookTooLong, is_too_large, retried
 from service.mirror.tracking_server.error_translation import excerpt
 from service.mirror.tracking_server.experiment_lookup import ExperimentLookup
 from service.mirror.tracking_server.refused_uploads import is_refused_upload, why_refused
@@ -71,7 +71,7 @@ class TrackingClient(ExperimentLookup, RunLookup):
 
     def _run(self, run_id: str) -> Run:
         with self._translated_errors():
-            run = repeated(self._client.get_run, run_id)
+            run = retried(self._client.get_run, run_id)
         if run.info.run_id != run_id:
             raise self._foreign_answer()
         return run
@@ -102,7 +102,7 @@ class TrackingClient(ExperimentLookup, RunLookup):
         size = file.stat().st_size
         try:
             with self._translated_errors():
-                repeated(store.log_artifact, str(file), str(artifact.parent))
+                retried(store.log_artifact, str(file), str(artifact.parent))
         except OSError as error:
             if is_refused_upload(error):
                 return without_credentials(f"{artifact} {why_refused(size, error)}")
@@ -115,9 +115,9 @@ class TrackingClient(ExperimentLookup, RunLookup):
         with self._translated_errors():
             self._log(run_id, update)
             if update.ended_at is not None:
-                repeated(self._client.set_terminated, run_id, update.status, milliseconds(update.ended_at))
+                retried(self._client.set_terminated, run_id, update.status, milliseconds(update.ended_at))
             elif update.status is not None:
-                repeated(self._client.update_run, run_id, status=update.status)
+                retried(self._client.update_run, run_id, status=update.status)
 
     def _log(self, run_id: str, update: RunUpdate) -> None:
         """After a call of many metrics has taken too long, the next calls have fewer."""
@@ -144,7 +144,7 @@ class TrackingClient(ExperimentLookup, RunLookup):
         self._pause.check()
         metrics, params, tags = ([one for one in items if isinstance(one, kind)] for kind in (Metric, Param, RunTag))
         try:
-            repeated(self._client.log_batch, run_id, metrics=metrics, params=params, tags=tags)
+            retried(self._client.log_batch, run_id, metrics=metrics, params=params, tags=tags)
         except MlflowException as error:
             if not is_too_large(error) or len(items) == 1:
                 raise
@@ -158,7 +158,7 @@ class TrackingClient(ExperimentLookup, RunLookup):
         """MLflow's refusal says it by the text alone."""
         with self._translated_errors():
             try:
-                run = repeated(self._client.get_run, run_id)
+                run = retried(self._client.get_run, run_id)
             except RestException as error:
                 if error.error_code != _NOT_FOUND:
                     raise

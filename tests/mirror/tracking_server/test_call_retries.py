@@ -1,4 +1,4 @@
-"""Which calls of MLflow are repeated after a failure, and when."""
+"""Which calls of MLflow are retried after a failure, and when."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
     ("path", "expected"),
     [("runs/get", 6), ("runs/log-batch", 6), ("runs/search", 6), ("runs/create", 6)],
 )
-def test_calls_that_fail_quickly_are_repeated(
+def test_calls_that_fail_quickly_are_retried(
     mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, path: str, expected: int
 ) -> None:
     history = begin_experiment()
@@ -37,7 +37,7 @@ def test_calls_that_fail_quickly_are_repeated(
     assert connection.calls.count(path) == expected
 
 
-def test_a_call_that_fails_after_seconds_is_not_repeated(
+def test_a_call_that_fails_after_seconds_is_not_retried(
     mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, call_seconds: list[float]
 ) -> None:
     """MLflow may still execute it."""
@@ -56,7 +56,7 @@ def test_a_call_that_fails_after_seconds_is_not_repeated(
 
 
 @pytest.mark.parametrize(("status", "expected"), [(429, 1), (503, 6), (504, 1)])
-def test_a_status_decides_whether_a_call_is_repeated(status: int, expected: int) -> None:
+def test_a_status_decides_whether_a_call_is_retried(status: int, expected: int) -> None:
     """MLflow's client shows these statuses by a text of urllib3 alone, which may change."""
     calls: list[str] = []
     with answering(status, calls) as address, pytest.raises(MlflowUnavailable):
@@ -74,7 +74,7 @@ def test_between_the_attempts_are_pauses_that_double(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("failure", [timeout, refused, unknown_name, no_route])
-def test_a_call_of_a_server_that_is_away_is_not_repeated(
+def test_a_call_of_a_server_that_is_away_is_not_retried(
     mirror: Any, begin_experiment: Callable[..., Any], connection: BadConnection, failure: Callable[[], Exception]
 ) -> None:
     """Each takes seconds."""
