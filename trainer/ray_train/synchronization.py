@@ -9,7 +9,7 @@ from typing import Any
 import ray
 from ray.train.v2._internal.execution.checkpoint.sync_actor import SynchronizationActor
 
-from trainer.ray_train.repeated_calls import at_least_once
+from trainer.ray_train.actor_call_retries import at_least_once
 
 KNOWN_ANSWERS = 4
 """Of each rank, how many are kept beside its newest call. It waits for its answers, so no old call is repeated."""

@@ -17,7 +17,7 @@ import ray
 
 from trainer.client.addresses import ServiceAddresses
 from trainer.process_log.setup import LogSettings, set_up_logger
-from trainer.ray_train.repeated_calls import at_least_once
+from trainer.ray_train.actor_call_retries import at_least_once
 from trainer.ray_train.runners import FreshRunner, Runner, WarmRunner
 from trainer.ray_train.trainer_kinds import BACKENDS
 from trainer.slot.assignment import Assignment, TrainerSpec

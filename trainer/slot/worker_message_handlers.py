@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainer.decisions import STOP
-from trainer.ray_train.repeated_calls import at_least_once
+from trainer.ray_train.actor_call_retries import at_least_once
 from trainer.ray_train.runners import WarmRunner
 from trainer.slot.attempt.attempt import Attempt
 from trainer.slot.attempt_executor import AttemptExecutor

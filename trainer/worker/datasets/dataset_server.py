@@ -17,9 +17,9 @@ from ray.data import ExecutionOptions, ExecutionResources
 from ray.exceptions import RayActorError
 from ray.train import DataConfig
 
+from trainer.ray_train.actor_call_retries import at_least_once
 from trainer.ray_train.datasets.data_task_resources import plan_here
 from trainer.ray_train.processes.forked_children import detach_children_from_ray
-from trainer.ray_train.repeated_calls import at_least_once
 from trainer.resources import Bundle
 from trainer.worker.datasets.data_task_room import await_room
 from trainer.worker.datasets.dataset_making import Answer, DatasetsJob, make_datasets, no_dataset, value_of
