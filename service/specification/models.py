@@ -27,21 +27,21 @@ from search.space.forbidden import Forbidden, mistakes_in_forbidden
 from search.space.precision_mistakes import precision_mistakes
 from search.space.scale_warnings import scale_warnings
 from search.space.space import Space
-from service.specification.cross_field_checks.best_report_mistakes import mistakes_in_best_report
+from service.specification.cross_field_checks.best_report_checks import mistakes_in_best_report
 from service.specification.cross_field_checks.confirm_checks import (
     mistakes_in_confirm,
     mistakes_in_seed,
     warnings_about_confirm,
 )
-from service.specification.cross_field_checks.enqueue_mistakes import mistakes_in_enqueue
-from service.specification.cross_field_checks.limits_mistakes import mistakes_in_limits
+from service.specification.cross_field_checks.enqueue_checks import mistakes_in_enqueue
+from service.specification.cross_field_checks.limits_checks import mistakes_in_limits
 from service.specification.cross_field_checks.max_trials_checks import (
     mistakes_without_max_trials,
     warnings_without_max_trials,
 )
-from service.specification.cross_field_checks.pbt_mistakes import mistakes_in_pbt
-from service.specification.cross_field_checks.retention_mistakes import mistakes_in_retention
-from service.specification.cross_field_checks.trainer_mistakes import mistakes_in_trainer
+from service.specification.cross_field_checks.pbt_checks import mistakes_in_pbt
+from service.specification.cross_field_checks.retention_checks import mistakes_in_retention
+from service.specification.cross_field_checks.trainer_checks import mistakes_in_trainer
 from service.specification.secrets import mistakes_in_secrets, secret_warnings
 from service.specification.spec_sections import (
     SEED,

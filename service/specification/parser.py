@@ -7,9 +7,9 @@ from pydantic import TypeAdapter
 from search.mistakes import Mistake, parse
 from search.plugins import Accepted
 from service.errors import MAX_MISTAKES, Invalid
-from service.specification.cross_field_checks.dataset_mistakes import in_users_words
-from service.specification.cross_field_checks.runtime_env_mistakes import with_reason
-from service.specification.cross_field_checks.trainer_mistakes import without_selector_member
+from service.specification.cross_field_checks.dataset_checks import in_users_words
+from service.specification.cross_field_checks.runtime_env_checks import with_reason
+from service.specification.cross_field_checks.trainer_checks import without_selector_member
 from service.specification.hints.hints_from_context import with_context
 from service.specification.hints.known_fields import known_fields, with_known_fields
 from service.specification.hints.names_in_other_tuners import with_tuners_name

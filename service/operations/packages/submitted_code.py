@@ -16,8 +16,8 @@ from service.operations.packages.entrypoint import (
 )
 from service.operations.packages.package_store import CheckedPackage, find_package
 from service.runtime.context import Context
-from service.specification.cross_field_checks.dataset_mistakes import missing_files
-from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings
+from service.specification.cross_field_checks.dataset_checks import missing_files
+from service.specification.cross_field_checks.runtime_env_checks import mistakes_in_requirements, package_warnings
 from trainer.wire import REQUIREMENTS_FILE, DatasetFunction, Trainer
 
 DATASET_FUNCTION = ("trainer", "datasets", "entrypoint")

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from search.mistakes import Mistake
 from search.space.space import Space
-from service.specification.cross_field_checks.pbt_mistakes import NOT_WITH_PBT
+from service.specification.cross_field_checks.pbt_checks import NOT_WITH_PBT
 from service.specification.spec_sections import SEED, ConfirmSpec, LimitsSpec
 
 MAX_SEED = 2**31 - 1

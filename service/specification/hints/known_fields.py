@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, RootModel
 
 from search.mistakes import UNKNOWN, Mistake, Path, instead_of
-from service.specification.cross_field_checks import dataset_mistakes
+from service.specification.cross_field_checks import dataset_checks
 from service.specification.hints.path_patterns import item_at
 from service.specification.models import ExperimentSpec
 
@@ -36,7 +36,7 @@ def known_fields(parent: Path, document: Any) -> list[str]:
     for part in parent:
         kind, value = _inside(kind, part), item_at(value, part)
         kind = _member(kind, value)
-    return sorted(kind.model_fields) if _is_model(kind) else dataset_mistakes.known_fields(parent)
+    return sorted(kind.model_fields) if _is_model(kind) else dataset_checks.known_fields(parent)
 
 
 def _inside(kind: Any, part: str | int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from search.mistakes import NO_LIST, NO_OBJECT, NO_TEXT, Mistake, Path
 from search.space.scalars import NO_SCALAR
-from service.specification.cross_field_checks.trainer_mistakes import as_module, file_mistake
+from service.specification.cross_field_checks.trainer_checks import as_module, file_mistake
 from service.specification.hints.number_hints import as_json_number
 from service.specification.hints.path_patterns import ANY, item_at, matches
 from trainer.wire import NO_ENTRYPOINT

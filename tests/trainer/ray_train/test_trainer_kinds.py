@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 from ray.train import ScalingConfig
 
-from service.specification.cross_field_checks.trainer_mistakes import TORCH_KINDS
+from service.specification.cross_field_checks.trainer_checks import TORCH_KINDS
 from trainer.ray_train.runners import RunPlan
 from trainer.ray_train.trainer_kinds import BACKENDS, Backend
 from trainer.wire import Kind, Trainer

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from search.mistakes import Mistake
-from service.specification.cross_field_checks.pbt_mistakes import NOT_WITH_PBT
+from service.specification.cross_field_checks.pbt_checks import NOT_WITH_PBT
 from service.specification.spec_sections import Objective
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.errors import Invalid
-from service.specification.cross_field_checks.dataset_mistakes import missing_files
+from service.specification.cross_field_checks.dataset_checks import missing_files
 from service.specification.parser import parse_spec
 from tests.conftest import a_spec
 from trainer.wire import Trainer

@@ -7,8 +7,8 @@ from typing import Any
 from search.mistakes import Mistake
 from search.numbers_in_messages import counted
 from search.space.space import Space
-from service.specification.cross_field_checks.dataset_mistakes import RUNS_FUNCTIONS, mistakes_in_datasets
-from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_runtime_env
+from service.specification.cross_field_checks.dataset_checks import RUNS_FUNCTIONS, mistakes_in_datasets
+from service.specification.cross_field_checks.runtime_env_checks import mistakes_in_runtime_env
 from trainer.wire import DatasetFunction, Kind, Placeholder, SelectorMember, Trainer, placeholders
 
 LABEL_SELECTOR = ("trainer", "scaling", "label_selector")

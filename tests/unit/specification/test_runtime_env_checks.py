@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.errors import Invalid
-from service.specification.cross_field_checks.runtime_env_mistakes import mistakes_in_requirements, package_warnings
+from service.specification.cross_field_checks.runtime_env_checks import mistakes_in_requirements, package_warnings
 from service.specification.parser import parse_spec
 from tests.conftest import a_spec
 from trainer.wire import Trainer
