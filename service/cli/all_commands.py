@@ -17,10 +17,10 @@ from service.cli.commands import (
     agent,
     analysis,
     backup,
-    control,
     database,
     doctor,
     experiments,
+    lifecycle,
     serve,
     stack,
     tokens,
@@ -41,7 +41,7 @@ app = typer.Typer(
 )
 app.add_typer(stack.app)
 app.add_typer(experiments.app)
-app.add_typer(control.app)
+app.add_typer(lifecycle.app)
 app.add_typer(trials.app)
 app.add_typer(analysis.app)
 app.add_typer(serve.app)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from service.errors import NotFound, WrongState
-from service.operations.experiments import control
+from service.operations.experiments import lifecycle
 from service.operations.packages.package_store import remove_unused_package
 from service.runtime.collected_errors import sum_of_all
 from service.runtime.context import Context
@@ -80,7 +80,7 @@ def delete_old_experiments(context: Context, now: datetime) -> int:
 
 def _delete(context: Context, experiment: str) -> int:
     try:
-        control.delete(context, experiment)
+        lifecycle.delete(context, experiment)
     except (NotFound, WrongState):  # a user has deleted it, or one of its trials runs again
         return 0
     return 1

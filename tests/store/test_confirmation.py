@@ -16,8 +16,8 @@ from service.operations.attempts.finish import finish
 from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.next_trial import assign
-from service.operations.experiments.control import pause, resume
 from service.operations.experiments.creation import store_experiment
+from service.operations.experiments.lifecycle import pause, resume
 from service.operations.time_limits import enforce_time_limits
 from service.runtime.context import Context
 from service.settings import Settings

@@ -29,8 +29,8 @@ from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.lease_expiry import expire_leases, extend_all_leases
 from service.operations.attempts.scheduling.assignment import Claimant
 from service.operations.attempts.scheduling.next_trial import assign
-from service.operations.experiments.control import cancel, pause, resume
 from service.operations.experiments.creation import store_experiment
+from service.operations.experiments.lifecycle import cancel, pause, resume
 from service.operations.trials.stop import stop_trial
 from service.runtime.context import Context
 from service.settings import Settings

@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 from service.operations.agents.registration import register_agent
 from service.operations.attempts.scheduling.assignment import build_assignment
 from service.operations.attempts.scheduling.claim import claim
-from service.operations.experiments import control
+from service.operations.experiments import lifecycle
 from service.operations.experiments.creation import store_experiment
 from service.runtime.context import Context
 from service.specification.parser import parse_spec
@@ -86,8 +86,8 @@ def test_an_experiment_that_claims_passed_over_is_forgotten_when_it_is_deleted(
     monkeypatch.setattr(BUILD, failing_for(first, ValueError("a bad row")))
     assert claimed(context, "one") == second
     assert context.passed_over == {first: ValueError}
-    control.cancel(context, first)
-    control.delete(context, first)
+    lifecycle.cancel(context, first)
+    lifecycle.delete(context, first)
     assert claimed(context, "two") == second
     assert not context.passed_over
 

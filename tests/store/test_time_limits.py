@@ -10,8 +10,8 @@ from service.operations.attempts.heartbeat import take_heartbeat
 from service.operations.attempts.leases import LeasedAttempt, lock_attempt
 from service.operations.attempts.scheduling.claim import ask
 from service.operations.experiments.change import change
-from service.operations.experiments.control import stop
 from service.operations.experiments.creation import store_experiment
+from service.operations.experiments.lifecycle import stop
 from service.operations.time_limits import enforce_time_limits
 from service.runtime.context import Context
 from service.specification.parser import parse_spec

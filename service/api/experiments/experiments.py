@@ -20,7 +20,7 @@ from service.api.http.routes import Route
 from service.api.views.experiments import ExperimentView, SpecWarning, experiment_views
 from service.domain.statuses import ExperimentStatus
 from service.errors import Conflict, Invalid, NameTaken, NotFound, TooMuchWork, WrongState
-from service.operations.experiments import change, control, creation
+from service.operations.experiments import change, creation, lifecycle
 from service.operations.experiments.submission import Submission, parse_submission
 from service.operations.packages.submitted_code import check_code, submitted_code
 from service.runtime.context import Context
@@ -153,25 +153,25 @@ def change_experiment(
 @router.post("/{experiment}/pause", responses=error_responses(NotFound, WrongState))
 def pause_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts no new trials; running ones finish."""
-    return _view(context, control.pause(context, experiment))
+    return _view(context, lifecycle.pause(context, experiment))
 
 
 @router.post("/{experiment}/resume", responses=error_responses(NotFound, WrongState))
 def resume_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Starts trials again after a pause, or after `stop` or `cancel`: what these ended then goes on."""
-    return _view(context, control.resume(context, experiment))
+    return _view(context, lifecycle.resume(context, experiment))
 
 
 @router.post("/{experiment}/stop", responses=error_responses(NotFound))
 def stop_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Running trials stop at their next report, and end as `stopped`."""
-    return _view(context, control.stop(context, experiment))
+    return _view(context, lifecycle.stop(context, experiment))
 
 
 @router.post("/{experiment}/cancel", responses=error_responses(NotFound))
 def cancel_experiment(experiment: ExperimentName, context: Ctx) -> ExperimentView:
     """Stops without grace: the workers are killed."""
-    return _view(context, control.cancel(context, experiment))
+    return _view(context, lifecycle.cancel(context, experiment))
 
 
 @router.delete("/{experiment}", status_code=204, responses=error_responses(NotFound, WrongState))
@@ -186,7 +186,7 @@ async def delete_experiment(
     to MLflow lacks events of the experiment, the call waits for it, up to ten seconds.
     """
     await wait_for_mirror(context, experiment)
-    await run_in_threadpool(control.delete, context, experiment, keep_checkpoints=keep_checkpoints)
+    await run_in_threadpool(lifecycle.delete, context, experiment, keep_checkpoints=keep_checkpoints)
 
 
 def _view(context: Context, written: ExperimentRow) -> ExperimentView:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from service.cli.commands import analysis, control, experiments, trials
+from service.cli.commands import analysis, experiments, lifecycle, trials
 
 REFERENCE = Path(__file__).parents[4] / "docs/reference/cli.md"
 
@@ -15,6 +15,6 @@ def commands_without_json(*apps: typer.Typer) -> set[str]:
 
 
 def test_the_documentation_names_the_commands_that_print_no_json() -> None:
-    without = commands_without_json(experiments.app, control.app, trials.app, analysis.app)
+    without = commands_without_json(experiments.app, lifecycle.app, trials.app, analysis.app)
     assert without == {"logs", "watch", "delete"}
     assert "Without `--json` are `logs`, `watch` and `delete`." in REFERENCE.read_text()
