@@ -44,7 +44,8 @@ class GroupCommit(Generic[Request, Result]):
     """One thread that passes all pending requests to `commit` in one call.
 
     `commit` returns a result for each request, in their order; an exception as a result is raised in the caller of that
-    request. If `commit` itself raises, all callers of the batch get the exception, and the thread goes on.
+    request. If `commit` itself raises, all callers of the batch get the exception, and the thread goes on. So `commit`
+    repeats a failed batch piece by piece itself: see `ingest_reports` in service/operations/reports/ingest.py.
 
     A lone caller is answered immediately. Under load, a batch waits shortly for as many requests as the one before had:
     a transaction costs about the same for ten requests as for one.
