@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Containers like to forbid Python its bytecode, and dozens of short-lived processes compile all of it again and again.
 export PYTHONDONTWRITEBYTECODE :=
 FAST := -m "not slow and not stack and not gpu" --hypothesis-profile=quick
-BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search brackets priors warm_starts start_up confirm constraints_and_objectives many_objectives many_values crashes conditions local_optima noise worker_start)))
+BENCHMARKS := $(wildcard $(addsuffix .py,$(addprefix benchmarks/,turnaround sweep stop reports followers recovery suggest growth search small_spaces brackets priors warm_starts start_up confirm constraints_and_objectives many_objectives many_values crashes conditions local_optima noise worker_start)))
 # Not among them: gpu, because it needs a GPU, and equal_time, which takes hours.
 
 .PHONY: demo up test check check-style check-imports check-types check-tests chaos chaos-long bench test-stack test-gpu sbom

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from search.problem import Observation
+from search.problem import Observation, SpaceExhausted
 from search.space.configuration_key import Key, key_of
 from search.space.parameters import CategoricalParameter, Parameter
 from search.space.space import Params, Space
@@ -27,10 +27,12 @@ class DistinctProposals:
     """Knows the configurations that trials have, whatever their status.
 
     It leaves out those of earlier experiments, and those that the space no longer has since it was narrowed.
+    `ends_with_space`: when every configuration has a trial, none is proposed again.
     """
 
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: Space, seed: int, *, ends_with_space: bool = False) -> None:
         self._space, self._seed, self._size = space, seed, space.configurations.size
+        self._ends_with_space = ends_with_space
         self._keys: dict[int, Key] = {}
         self._numbers: dict[Key, set[int]] = {}
 
@@ -48,13 +50,22 @@ class DistinctProposals:
     def instead_of(self, params: Params, number: int) -> Params:
         """The params, or if another trial than `number` has them, one that none has and that differs in little.
 
-        When every configuration has a trial, the params. Also if no untried configuration can be found: floats may not
-        distinguish all steps, so that there are fewer configurations than steps.
+        When every configuration has a trial, the params, or SpaceExhausted is raised. Also if no untried configuration
+        can be found: floats may not distinguish all steps, so that there are fewer configurations than steps.
         """
-        is_only_own = self._numbers.get(self._keys.get(number, frozenset())) == {number}
-        if not self._is_tried(params, number) or len(self._numbers) - is_only_own >= self._size:
+        if not self._is_tried(params, number):
             return params
-        return next((one for one in self._candidates(params, number) if not self._is_tried(one, number)), params)
+        found = None if self._are_all_tried(number) else self._untried(params, number)
+        if found is None and self._ends_with_space:
+            raise SpaceExhausted(f"all configurations of the space ({self._size}) have been tried")
+        return params if found is None else found
+
+    def _are_all_tried(self, number: int) -> bool:
+        is_only_own = self._numbers.get(self._keys.get(number, frozenset())) == {number}
+        return len(self._numbers) - is_only_own >= self._size
+
+    def _untried(self, params: Params, number: int) -> Params | None:
+        return next((one for one in self._candidates(params, number) if not self._is_tried(one, number)), None)
 
     def _forget(self, number: int) -> None:
         key = self._keys.pop(number)

@@ -67,7 +67,7 @@ class Problem:
     `constrained`: the experiment has constraints. `prunes`: an early stopping rule may stop trials. `population`: all
     trials start before any of them ends. `curve_score`: trials are ranked by what they have shown at their rungs.
     `compares_objective`: early stopping compares trials by the objective, not by another metric. `warm_started`: there
-    are trials of earlier experiments.
+    are trials of earlier experiments. `repeats`: the user wants configurations to be proposed again.
     `max_trials` is None if there is no limit; `parallelism` is the maximum number
     of trials that run at the same time. `other_limits` are the fields of the specification, such as
     `limits.max_seconds`, that may end the search before `max_trials`.
@@ -83,6 +83,7 @@ class Problem:
     curve_score: bool = False
     compares_objective: bool = True
     warm_started: bool = False
+    repeats: bool = False
     other_limits: tuple[str, ...] = ()
 
     @property

@@ -42,6 +42,12 @@ class Study:
         may_repeat = space.has_known_configurations if sampler.may_repeat else space.has_finite_part
         return may_repeat and not self.sampler.repeats and not sampler.is_exhaustive
 
+    def new_distinct_proposals(self) -> DistinctProposals | None:
+        if not self.is_distinct:
+            return None
+        ends_with_space = self.chosen_sampler.ends_with_space
+        return DistinctProposals(self.problem.space, self.seed, ends_with_space=ends_with_space)
+
     @property
     def scored_problem(self) -> Problem:
         """The problem as the sampler sees it, with `curve_score` decided."""
@@ -70,7 +76,7 @@ class StudyView:
         self._sampler = chosen.sampler
         self.scores_curves = study.scored_problem.curve_score
         self._proposer = study.new_proposer()
-        self._distinct = DistinctProposals(study.problem.space, study.seed) if study.is_distinct else None
+        self._distinct = study.new_distinct_proposals()
         self._checked_space = study.problem.space if chosen.name in sampler_plugins().kinds else None
         self.update(history)
 

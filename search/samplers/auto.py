@@ -20,8 +20,8 @@ MAX_GP_TRIALS_OF_TWO_OBJECTIVES = 100
 """On one thread a proposal takes 0.3 to 1.5 s then. With more of them, they are soon one for the model."""
 MIN_EVOLUTION_TRIALS = 2000
 """With this many trials generations have time to evolve, and models become slow."""
-MAX_TRIED_CONFIGURATIONS = 100
-"""A space of so many is tried as a whole also where it is not known how many trials there will be."""
+MAX_BRUTE_FORCE = 10
+"""In a space of so many configurations, a model has seen most of them when it starts."""
 MIN_CMAES_PARAMETERS = 5
 MAX_NSGA2_OBJECTIVES = 3
 """With more objectives, crowding distances no longer distinguish trials."""
@@ -32,30 +32,38 @@ class Auto(Sampler):
 
     def chooses(self, problem: Problem) -> ChosenSampler:
         """Equal problems always get the same sampler."""
-        max_trials = math.inf if problem.max_trials is None else problem.max_trials
-        budget = _budget_in_words(problem)
-        size = problem.space.size()
-        if not problem.population and size is not None and size <= _most_tried(problem):
-            reason = f"the space has {counted(size, 'configuration')}: {_trials_in_words(problem)} can try them all"
+        tried = _tried_configurations(problem)
+        if tried is not None and tried <= MAX_BRUTE_FORCE:
+            reason = f"the space has {counted(tried, 'configuration')}: {_trials_in_words(problem)} can try them all"
             sampler = BruteForceAnew() if problem.warm_started else BruteForce()
             return ChosenSampler("brute_force", sampler, reason)
         if problem.population and not problem.warm_started:
             reason = "all trials of a population start before any of them ends, and qmc spreads them evenly"
             return ChosenSampler("qmc", Qmc(scramble=True), reason)
         problem = replace(problem, population=False)  # its trials start together, but a model has the earlier ones
-        choose = _for_one_objective if len(problem.directions) == 1 else _for_several_objectives
-        chosen = choose(problem, frozenset(problem.features()), max_trials, budget)
-        return _unless_random(chosen, problem, max_trials)
+        chosen = _model_for(problem, math.inf if problem.max_trials is None else problem.max_trials, tried)
+        if tried is None:
+            return chosen
+        end = f"the search ends when all {counted(tried, 'configuration')} of the space have been tried"
+        return replace(chosen, reason=f"{chosen.reason}; {end}", ends_with_space=True)
 
     def proposer(self, problem: Problem, seed: int) -> Proposer:
         return self.chooses(problem).sampler.proposer(problem, seed)
 
 
-def _most_tried(problem: Problem) -> float:
-    """The most configurations of a space that the trials are enough for."""
-    if problem.max_trials is not None:
-        return problem.max_trials
-    return MAX_TRIED_CONFIGURATIONS if problem.other_limits else math.inf
+def _tried_configurations(problem: Problem) -> int | None:
+    """The number of configurations if the trials are enough for all of them, each once; else None."""
+    if problem.population or problem.repeats:
+        return None
+    size = problem.space.size()
+    return size if size is not None and (problem.max_trials is None or size <= problem.max_trials) else None
+
+
+def _model_for(problem: Problem, max_trials: float, tried: int | None) -> ChosenSampler:
+    choose = _for_one_objective if len(problem.directions) == 1 else _for_several_objectives
+    most = max_trials if tried is None else min(max_trials, tried)
+    chosen = choose(problem, frozenset(problem.features()), most, _budget_in_words(problem))
+    return _unless_random(chosen, problem, most)
 
 
 def _budget_in_words(problem: Problem) -> str:

@@ -115,11 +115,21 @@ class Sampler(JsonModel, ABC):
 
 @dataclass(frozen=True)
 class ChosenSampler:
-    """`reason` is a sentence for the user; None if the user named the sampler."""
+    """`reason` is a sentence for the user; None if the user named the sampler.
+
+    `ends_with_space`: the search ends when each configuration has been tried once, although the sampler itself could
+    go on.
+    """
 
     name: str
     sampler: Sampler
     reason: str | None = None
+    ends_with_space: bool = False
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Whether each configuration is tried once, and the search ends then."""
+        return self.ends_with_space or self.sampler.is_exhaustive
 
 
 def lacking_of(kind: type[Sampler]) -> str | None:

@@ -74,10 +74,9 @@ class SamplerSpec(JsonModel):
 
     def chosen_for(self, problem: Problem) -> ChosenSampler:
         """The sampler with its options; for `auto` the sampler that it chooses, with the reason."""
-        sampler = self._sampler()
-        if self.warm_start:
-            problem = replace(problem, warm_started=True)
-        chosen = None
+        sampler, chosen = self._sampler(), None
+        if self.warm_start or self.repeats:
+            problem = replace(problem, warm_started=bool(self.warm_start), repeats=self.repeats)
         with suppress(PluginFailed), self._failures():  # the warnings say what it raises
             chosen = sampler.chooses(problem)
         return chosen or ChosenSampler(self.sampler, sampler)

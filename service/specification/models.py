@@ -180,7 +180,7 @@ class ExperimentSpec(SpecSection):
     @property
     def _may_run_without_end(self) -> bool:
         """Whether neither a number of trials nor the sampler ends the search."""
-        return self.limits.max_trials is None and not self.chosen_sampler.sampler.is_exhaustive
+        return self.limits.max_trials is None and not self.chosen_sampler.is_exhaustive
 
     @property
     def _other_limits(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ TIMED = {"max_trials": None, "max_seconds": 3600, "parallelism": 20}
 MAXIMIZE = {"metric": "accuracy", "direction": "maximize"}
 ON_GPU = {"kind": "external", "scaling": {"use_gpu": True}}
 FINITE = {"n": {"type": "int", "low": 0, "high": 2}}
+LARGE = {"n": {"type": "int", "low": 1, "high": 12}}
 
 
 def unlimited(service: Api, **more: Any) -> str:
@@ -59,14 +60,16 @@ def test_without_another_end_it_is_refused_with_what_to_add(service: Api) -> Non
         {"limits": {"max_trials": None}, "space": FINITE, "search": {"sampler": "grid"}},
         {"limits": {"max_trials": None}, "space": FINITE, "search": {"sampler": "brute_force"}},
         {"limits": {"max_trials": None}, "space": FINITE, "search": "auto"},
+        {"limits": {"max_trials": None}, "space": LARGE, "search": "auto"},
     ],
 )
 def test_each_end_by_itself_allows_it(service: Api, spec: dict[str, Any]) -> None:
     assert service.create(**spec)["spec"]["limits"]["max_trials"] is None
 
 
-def test_a_finite_space_that_the_sampler_does_not_exhaust_is_no_end(service: Api) -> None:
-    assert "limits.max_trials" in refused(service, limits={"max_trials": None}, space=FINITE, search={"sampler": "tpe"})
+@pytest.mark.parametrize("search", [{"sampler": "tpe"}, {"sampler": "auto", "repeats": True}])
+def test_a_finite_space_that_the_sampler_does_not_exhaust_is_no_end(service: Api, search: dict[str, Any]) -> None:
+    assert "limits.max_trials" in refused(service, limits={"max_trials": None}, space=FINITE, search=search)
 
 
 def test_an_exhausted_space_ends_it(service: Api) -> None:
@@ -76,6 +79,24 @@ def test_an_exhausted_space_ends_it(service: Api) -> None:
     assert service.ask(name) is None
     shown = service.get(f"/v1/experiments/{name}")
     assert (shown["status"], shown["end_reason"]) == ("completed", "space_exhausted")
+
+
+def test_a_space_that_a_model_has_exhausted_ends_it(service: Api) -> None:
+    limits = {"max_trials": None, "parallelism": 2}
+    created = service.create(limits=limits, space=LARGE, search={"sampler": "auto", "seed": 7})
+    held, tried = asked(service, created["name"]), list[int]()
+    for _ in range(11):  # two trials at a time, of which the older one ends
+        following = asked(service, created["name"])
+        tried.append(held.assignment["params"]["n"])
+        held.report(accuracy=1 / tried[-1])
+        held.finish()
+        held = following
+    assert service.ask(created["name"]) is None, "nothing is left to propose"
+    assert service.get(f"/v1/experiments/{created['name']}")["end_reason"] == "space_exhausted"
+    held.report(accuracy=0.5)
+    held.finish()
+    assert service.get(f"/v1/experiments/{created['name']}")["status"] == "completed"
+    assert sorted([*tried, held.assignment["params"]["n"]]) == list(range(1, 13))
 
 
 def test_a_target_that_nothing_else_waits_for_is_a_warning(service: Api) -> None:

@@ -58,9 +58,14 @@ def test_forbidden_combinations_are_not_sampled_and_dead_branches_are_named(serv
     ("body", "name", "reason"),
     [
         (
-            {"space": SPACE, "limits": {"max_trials": 100}},
+            {"space": {"layers": LAYERS}, "limits": {"max_trials": 100}},
             "brute_force",
-            "the space has 16 configurations: a budget of 100 trials can try them all",
+            "the space has 3 configurations: a budget of 100 trials can try them all",
+        ),
+        (
+            {"space": SPACE, "limits": {"max_trials": 100}},
+            "gp",
+            "the search ends when all 16 configurations of the space have been tried",
         ),
         ({"space": {"lr": LR}, "limits": {"max_trials": 50}}, "gp", "a parallelism of 1 is small enough for gp"),
         (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from search.problem import Observation, Problem
+from search.problem import Observation, Problem, SpaceExhausted
 from search.samplers import SamplerSpec
 from search.samplers.gp import Gp
 from search.samplers.tpe import Tpe
@@ -201,17 +201,54 @@ def test_the_reason_says_that_another_limit_may_cut_a_large_budget_short(facts: 
     assert "may cut" not in str(auto.chosen_for(replace(problem, max_trials=1999)).reason)
 
 
+def finite(values: int, **facts: Any) -> Problem:
+    return Problem(Space.model_validate({"n": {"type": "int", "low": 1, "high": values}}), ("minimize",), **facts)
+
+
 @pytest.mark.parametrize(
-    ("values", "other_limits", "chosen"),
-    [(100, True, "brute_force"), (101, True, "gp"), (10_000, False, "brute_force")],
+    ("values", "facts", "chosen", "ends_with_space"),
+    [
+        (10, {}, "brute_force", False),
+        (11, {}, "gp", True),
+        (10**6, {}, "gp", True),
+        (10, {"max_trials": 10}, "brute_force", False),
+        (11, {"max_trials": 10}, "gp", False),
+        (11, {"max_trials": 100_000}, "gp", True),
+        (3_000, {"max_trials": 100_000, "parallelism": 16}, "tpe", True),
+        (10, {"other_limits": ("limits.max_seconds",)}, "brute_force", False),
+        (11, {"other_limits": ("limits.max_seconds",)}, "gp", True),
+        (11, {"max_trials": 11, "population": True}, "qmc", False),
+    ],
 )
-def test_without_a_number_of_trials_a_small_space_is_tried_as_a_whole_and_any_if_nothing_else_ends_the_search(
-    values: int, other_limits: bool, chosen: str
+def test_a_finite_space_for_which_the_trials_are_enough_ends_the_search_and_a_model_orders_it(
+    values: int, facts: dict[str, Any], chosen: str, ends_with_space: bool
 ) -> None:
-    space = Space.model_validate({"n": {"type": "int", "low": 1, "high": values}})
-    limits = ("limits.max_seconds",) if other_limits else ()
-    problem = Problem(space, ("minimize",), max_trials=None, other_limits=limits)
-    assert SamplerSpec(sampler="auto").chosen_for(problem).name == chosen
+    found = SamplerSpec(sampler="auto").chosen_for(finite(values, **facts))
+    assert (found.name, found.ends_with_space) == (chosen, ends_with_space)
+    assert ("the search ends when all" in str(found.reason)) == ends_with_space
+    assert found.is_exhaustive == (ends_with_space or chosen == "brute_force")
+
+
+@pytest.mark.parametrize("values", [10, 11])
+def test_with_repetitions_a_finite_space_does_not_end_the_search(values: int) -> None:
+    found = SamplerSpec(sampler="auto", repeats=True).chosen_for(finite(values, max_trials=100))
+    assert (found.name, found.is_exhaustive) == ("gp", False)
+
+
+@pytest.mark.parametrize("parallelism", [1, 9])
+def test_a_model_tries_each_configuration_of_a_finite_space_once(parallelism: int) -> None:
+    """A failed trial counts as a try."""
+    problem = finite(14, max_trials=100, parallelism=parallelism)
+    view, tried = StudyView(Study(problem, SamplerSpec(sampler="auto"), 7)), [4]
+    view.update([Observation(0, {"n": 4}, "failed")])
+    for number in range(1, 14):
+        n = int(str(view.propose([], number)["n"]))
+        tried.append(n)
+        view.update([Observation(number, {"n": n}, "completed", (float((n - 9) ** 2),))])
+    assert sorted(tried) == list(range(1, 15))
+    with pytest.raises(SpaceExhausted, match=r"all configurations of the space \(14\) have been tried"):
+        view.propose([], 14)
+    assert view.propose([], 13) == {"n": tried[13]}, "its own trial does not count"
 
 
 def test_the_reason_says_that_only_another_limit_ends_the_search() -> None:
