@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -44,6 +45,14 @@ class Stack:
     def experiment(self, name: str) -> dict[str, Any]:
         with Client(self.url) as client:
             return client.experiment(name)
+
+    def wait_for_mirror(self) -> None:
+        """Wait also for what earlier tests have left to it. On a busy machine, MLflow takes a few events a second."""
+
+        def has_caught_up() -> bool:
+            return bool(httpx.get(f"{self.url}/readyz", timeout=COMMAND_SECONDS).json()["mlflow_lag"] == 0)
+
+        until(has_caught_up, "the mirror has caught up", COMMAND_SECONDS)
 
     def paceline(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the command line against this stack."""

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from mlflow import MlflowClient
 
-from tests.e2e.conftest import COMMAND_SECONDS, Stack, until
+from tests.e2e.conftest import COMMAND_SECONDS, Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -67,7 +67,7 @@ def test_the_best_checkpoint_outlives_later_epochs_and_the_death_of_a_worker(sta
     [state] = (tmp_path / "fetched").rglob("step")
     assert state.read_text() == str(BEST_STEP)
 
-    until(lambda: get(f"{stack.url}/readyz").json()["mlflow_lag"] == 0, "the mirror has caught up")
+    stack.wait_for_mirror()
     client = MlflowClient(tracking_uri=stack.mlflow_url)
     found = client.get_experiment_by_name(NAME)
     assert found

@@ -192,7 +192,7 @@ def test_a_trial_grows_onto_a_new_node_and_outlives_its_death(stack: Stack, clus
     last_of_first = max(one["step"] for one in curve if one["attempt"] == 1)
     assert attempts[1]["resumed_step"] == last_of_first, "nothing is trained again after a resize"
 
-    until(lambda: get(f"{stack.url}/readyz").json()["mlflow_lag"] == 0, "the mirror has caught up")
+    stack.wait_for_mirror()
     assert mlflow_sizes(stack, "resized") == [(one["resumed_step"] or 0, one["world_size"]) for one in attempts]
 
 

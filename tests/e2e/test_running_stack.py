@@ -24,7 +24,6 @@ from tests.e2e.conftest import (
     REPOSITORY,
     SECRET,
     Stack,
-    until,
 )
 from tests.processes import command_line
 from trainer.ray_train.processes import setup_worker
@@ -116,7 +115,7 @@ def test_a_secret_reaches_the_training_function_and_nothing_that_is_kept(stack: 
     for one in trials:
         assert "the key is *** and ends there" in get(f"{stack.url}/v1/trials/{one['id']}/logs").text
     assert "ValueError: refused: ***" in next(one["reason"] for one in trials if one["number"] == 1)
-    until(lambda: get(f"{stack.url}/readyz").json()["mlflow_lag"] == 0, "the mirror has caught up")
+    stack.wait_for_mirror()
     assert not files_with(SECRET[1].encode(), stack.data_dir)
     record = CleanupRecord.read(stack.data_dir / "up.cleanup")
     assert record
