@@ -75,7 +75,7 @@ class GcsServer:
         return self.storage_with(RETRY_LIMIT_SECONDS)
 
     def storage_with(self, retry_limit_seconds: int) -> str:
-        """The same URI, where pyarrow repeats a refused call for so long."""
+        """Return the URI where pyarrow repeats a refused call for so long."""
         endpoint = quote(f"127.0.0.1:{self._server.port}", safe="")
         query = f"scheme=http&endpoint_override={endpoint}&retry_limit_seconds={retry_limit_seconds}"
         return f"gs://anonymous@{BUCKET}/runs?{query}"
