@@ -5,6 +5,8 @@ import math
 MAX_DIGITS = 16
 """With so many significant digits a float is shown with its error: 0.3 as 0.29999999999999999."""
 
+LARGEST = 1e300
+
 
 def distinct_texts(*numbers: float) -> list[str]:
     """Each number with six significant digits, or with as many more as it takes to tell different ones apart.
@@ -32,5 +34,7 @@ def _magnitude(number: float) -> int:
 
 
 def counted(count: float, noun: str) -> str:
-    """The noun with how many there are: `1 trial`, `2 trials`, `0.5 GPUs`."""
+    """The noun with how many there are: `1 trial`, `2 trials`, `0.5 GPUs`. A number may be too large for a float."""
+    if count > LARGEST:
+        return f"over {LARGEST:g} {noun}s"
     return f"{count:.12g} {noun}" if count == 1 else f"{count:.12g} {noun}s"

@@ -38,9 +38,10 @@ class Study:
     @property
     def is_distinct(self) -> bool:
         """Whether proposals are kept from repeating a configuration."""
-        space, sampler = self.problem.space, self.chosen_sampler.sampler
-        may_repeat = space.has_known_configurations if sampler.may_repeat else space.has_finite_part
-        return may_repeat and not self.sampler.repeats and not sampler.is_exhaustive
+        space, chosen = self.problem.space, self.chosen_sampler
+        may_repeat = space.has_known_configurations if chosen.sampler.may_repeat else space.has_finite_part
+        may_try_again = self.sampler.repeats and not chosen.ends_with_space
+        return may_repeat and not may_try_again and not chosen.sampler.is_exhaustive
 
     def new_distinct_proposals(self) -> DistinctProposals | None:
         if not self.is_distinct:

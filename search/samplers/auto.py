@@ -20,6 +20,8 @@ MAX_GP_TRIALS_OF_TWO_OBJECTIVES = 100
 """On one thread a proposal takes 0.3 to 1.5 s then. With more of them, they are soon one for the model."""
 MIN_EVOLUTION_TRIALS = 2000
 """With this many trials generations have time to evolve, and models become slow."""
+MAX_TRIED_CONFIGURATIONS = 100
+"""A space of so many is tried as a whole also where it is not known how many trials there will be."""
 MAX_BRUTE_FORCE = 10
 """In a space of so many configurations, a model has seen most of them when it starts."""
 MIN_CMAES_PARAMETERS = 5
@@ -52,23 +54,33 @@ class Auto(Sampler):
 
 
 def _tried_configurations(problem: Problem) -> int | None:
-    """The number of configurations if the trials are enough for all of them, each once; else None."""
-    if problem.population or problem.repeats:
+    """The number of configurations if the trials are enough for all of them, each once; else None.
+
+    Any number of trials are, if nothing else ends the search. With another limit, which is probably meant to end it,
+    they are enough for a small space.
+    """
+    is_only_end = problem.max_trials is None and not problem.other_limits
+    if problem.population or (problem.repeats and not is_only_end):
         return None
     size = problem.space.size()
-    return size if size is not None and (problem.max_trials is None or size <= problem.max_trials) else None
+    most = MAX_TRIED_CONFIGURATIONS if problem.max_trials is None else problem.max_trials
+    return size if size is not None and (is_only_end or size <= most) else None
 
 
 def _model_for(problem: Problem, max_trials: float, tried: int | None) -> ChosenSampler:
     choose = _for_one_objective if len(problem.directions) == 1 else _for_several_objectives
     most = max_trials if tried is None else min(max_trials, tried)
-    chosen = choose(problem, frozenset(problem.features()), most, _budget_in_words(problem))
-    return _unless_random(chosen, problem, most)
+    chosen = choose(problem, frozenset(problem.features()), most, _budget_in_words(problem, tried))
+    return _unless_random(chosen, problem, most, "budget" if tried is None else "space")
 
 
-def _budget_in_words(problem: Problem) -> str:
-    budget = _trials_in_words(problem)
-    return f"{budget} that {_other_limits_in_words(problem)} may cut short" if _may_be_cut_short(problem) else budget
+def _budget_in_words(problem: Problem, tried: int | None) -> str:
+    if tried is None:
+        budget, is_cut_short = _trials_in_words(problem), _may_be_cut_short(problem)
+    else:
+        budget = f"a space of {counted(tried, 'configuration')}"
+        is_cut_short = tried >= MIN_EVOLUTION_TRIALS and bool(problem.other_limits)
+    return f"{budget} that {_other_limits_in_words(problem)} may cut short" if is_cut_short else budget
 
 
 def _other_limits_in_words(problem: Problem) -> str:
@@ -89,14 +101,14 @@ def _may_be_cut_short(problem: Problem) -> bool:
     return (problem.max_trials or 0) >= MIN_EVOLUTION_TRIALS and bool(problem.other_limits)
 
 
-def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float) -> ChosenSampler:
-    """Adds to the reason where the budget ends before the sampler's model starts: then it is a random search."""
+def _unless_random(chosen: ChosenSampler, problem: Problem, max_trials: float, ending: str) -> ChosenSampler:
+    """Adds to the reason where the budget or space ends before the sampler's model starts: it is a random search."""
     needed = chosen.sampler.startup_count(problem)
     running = 0 if problem.prunes else problem.parallelism - 1
     if max_trials > needed + running:
         return chosen
     start = f"{counted(needed, 'trial')} {'has' if needed == 1 else 'have'} ended"
-    learns = f"its model starts when {start}, so within this budget it is not used"
+    learns = f"its model starts when {start}, so within this {ending} it is not used"
     return replace(chosen, reason=f"{chosen.reason}; but {learns}")
 
 

@@ -76,7 +76,8 @@ class SamplerSpec(JsonModel):
         """The sampler with its options; for `auto` the sampler that it chooses, with the reason."""
         sampler, chosen = self._sampler(), None
         if self.warm_start or self.repeats:
-            problem = replace(problem, warm_started=bool(self.warm_start), repeats=self.repeats)
+            is_warm = problem.warm_started or bool(self.warm_start)
+            problem = replace(problem, warm_started=is_warm, repeats=self.repeats)
         with suppress(PluginFailed), self._failures():  # the warnings say what it raises
             chosen = sampler.chooses(problem)
         return chosen or ChosenSampler(self.sampler, sampler)

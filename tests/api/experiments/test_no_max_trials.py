@@ -67,9 +67,18 @@ def test_each_end_by_itself_allows_it(service: Api, spec: dict[str, Any]) -> Non
     assert service.create(**spec)["spec"]["limits"]["max_trials"] is None
 
 
-@pytest.mark.parametrize("search", [{"sampler": "tpe"}, {"sampler": "auto", "repeats": True}])
-def test_a_finite_space_that_the_sampler_does_not_exhaust_is_no_end(service: Api, search: dict[str, Any]) -> None:
-    assert "limits.max_trials" in refused(service, limits={"max_trials": None}, space=FINITE, search=search)
+def test_a_finite_space_that_the_sampler_does_not_exhaust_is_no_end(service: Api) -> None:
+    assert "limits.max_trials" in refused(service, limits={"max_trials": None}, space=FINITE, search={"sampler": "tpe"})
+
+
+def test_a_space_that_is_too_large_to_be_exhausted_before_another_end_is_no_end(service: Api) -> None:
+    """Its configurations are too many for a float to say how many they are."""
+    space = {f"n{n}": {"type": "int", "low": 0, "high": 99} for n in range(160)}
+    auto = {"space": space, "search": {"sampler": "auto"}}
+    assert service.create(**auto, limits=TIMED)["warnings"] == []
+    assert "confirms nothing" in refused(service, **auto, limits=TIMED, confirm={}, config={"seed": 1})["confirm"]
+    [warning] = service.create(**auto, limits={"max_trials": None}, objectives=[MAXIMIZE | {"target": 0.9}])["warnings"]
+    assert "until a trial reaches the target" in warning["message"]
 
 
 def test_an_exhausted_space_ends_it(service: Api) -> None:

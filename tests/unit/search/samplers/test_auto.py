@@ -216,7 +216,9 @@ def finite(values: int, **facts: Any) -> Problem:
         (11, {"max_trials": 100_000}, "gp", True),
         (3_000, {"max_trials": 100_000, "parallelism": 16}, "tpe", True),
         (10, {"other_limits": ("limits.max_seconds",)}, "brute_force", False),
-        (11, {"other_limits": ("limits.max_seconds",)}, "gp", True),
+        (100, {"other_limits": ("limits.max_seconds",)}, "gp", True),
+        (101, {"other_limits": ("limits.max_seconds",)}, "gp", False),
+        (3_000, {"max_trials": 3_000, "other_limits": ("limits.max_seconds",)}, "gp", True),
         (11, {"max_trials": 11, "population": True}, "qmc", False),
     ],
 )
@@ -230,9 +232,41 @@ def test_a_finite_space_for_which_the_trials_are_enough_ends_the_search_and_a_mo
 
 
 @pytest.mark.parametrize("values", [10, 11])
-def test_with_repetitions_a_finite_space_does_not_end_the_search(values: int) -> None:
-    found = SamplerSpec(sampler="auto", repeats=True).chosen_for(finite(values, max_trials=100))
+def test_with_repetitions_a_finite_space_ends_the_search_only_if_nothing_else_does(values: int) -> None:
+    spec = SamplerSpec(sampler="auto", repeats=True)
+    found = spec.chosen_for(finite(values, max_trials=100))
     assert (found.name, found.is_exhaustive) == ("gp", False)
+    assert not Study(finite(values, max_trials=100), spec, 7).is_distinct
+    assert spec.chosen_for(finite(values)).is_exhaustive
+    assert Study(finite(11), spec, 7).is_distinct
+
+
+@pytest.mark.parametrize(
+    ("facts", "part"),
+    [
+        ({"directions": ("minimize",) * 2}, "a space of 500 configurations is too small for generations to evolve"),
+        ({"directions": ("minimize",) * 2, "parallelism": 9}, "a space of 500 configurations is too small"),
+        ({"parallelism": 9}, "tpe suits any space, a space of 500 configurations and a parallelism of 9"),
+    ],
+)
+def test_the_reason_names_the_space_where_it_ends_before_the_budget(facts: dict[str, Any], part: str) -> None:
+    problem = replace(finite(500, max_trials=100_000), **facts)
+    reason = str(SamplerSpec(sampler="auto").chosen_for(problem).reason)
+    assert part in reason
+    assert "budget" not in reason
+
+
+def test_the_reason_says_that_the_space_ends_before_the_model_begins() -> None:
+    problem = finite(11, max_trials=100, parallelism=8)
+    assert "so within this space it is not used" in str(SamplerSpec(sampler="auto").chosen_for(problem).reason)
+
+
+@pytest.mark.parametrize("limits", [(), ("limits.max_seconds",)])
+def test_a_space_may_have_more_configurations_than_a_float_can_say(limits: tuple[str, ...]) -> None:
+    wide = Space.model_validate({f"n{n}": {"type": "int", "low": 0, "high": 99} for n in range(160)})
+    found = SamplerSpec(sampler="auto").chosen_for(Problem(wide, ("minimize",), other_limits=limits))
+    assert found.is_exhaustive == (not limits)
+    assert ("over 1e+300 configurations" in str(found.reason)) == (not limits)
 
 
 @pytest.mark.parametrize("parallelism", [1, 9])
