@@ -51,8 +51,9 @@ class Study:
 
     @property
     def scored_problem(self) -> Problem:
-        """The problem as the sampler sees it, with `curve_score` decided."""
-        return replace(self.problem, curve_score=self.sampler.uses_curve_score(self.problem))
+        """The problem as the sampler sees it, with `curve_score` decided, and no more trials than the search has."""
+        problem = replace(self.problem, curve_score=self.sampler.uses_curve_score(self.problem))
+        return replace(problem, max_trials=problem.space.size()) if self.chosen_sampler.ends_with_space else problem
 
     def new_proposer(self) -> Proposer:
         """The sampler's, or one that also proposes from priors and earlier experiments if there are some."""

@@ -69,9 +69,11 @@ def _tried_configurations(problem: Problem) -> int | None:
 
 def _model_for(problem: Problem, max_trials: float, tried: int | None) -> ChosenSampler:
     choose = _for_one_objective if len(problem.directions) == 1 else _for_several_objectives
-    most = max_trials if tried is None else min(max_trials, tried)
+    most = max_trials if tried is None else tried
     chosen = choose(problem, frozenset(problem.features()), most, _budget_in_words(problem, tried))
-    return _unless_random(chosen, problem, most, "budget" if tried is None else "space")
+    if tried is None:
+        return _unless_random(chosen, problem, most, "budget")
+    return _unless_random(chosen, replace(problem, max_trials=tried), most, "space")
 
 
 def _budget_in_words(problem: Problem, tried: int | None) -> str:

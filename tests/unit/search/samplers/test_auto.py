@@ -256,6 +256,20 @@ def test_the_reason_names_the_space_where_it_ends_before_the_budget(facts: dict[
     assert "budget" not in reason
 
 
+@pytest.mark.parametrize("max_trials", [16, 100, None])
+def test_a_model_starts_as_with_so_many_trials_as_there_are_configurations(max_trials: int | None) -> None:
+    space = Space.model_validate({name: {"type": "int", "low": 0, "high": 1} for name in "abcd"})
+    problem = Problem(space, ("minimize",), max_trials=max_trials)
+    expected = Gp().startup_count(replace(problem, max_trials=16))
+    assert expected < Gp().startup_count(replace(problem, max_trials=100))
+    view, sources = StudyView(Study(problem, SamplerSpec(sampler="auto"), 7)), list[str]()
+    for number in range(expected + 1):
+        params = view.propose([], number)
+        sources.append(view.source(number))
+        view.update([Observation(number, params, "completed", (float(number),))])
+    assert sources == ["start_up"] * expected + ["model"]
+
+
 def test_the_reason_says_that_the_space_ends_before_the_model_begins() -> None:
     problem = finite(11, max_trials=100, parallelism=8)
     assert "so within this space it is not used" in str(SamplerSpec(sampler="auto").chosen_for(problem).reason)
