@@ -16,10 +16,21 @@ FOREVER = "import time; print(flush=True); time.sleep(600)"
 
 LEAVES_ONE = """
 import os
+import time
+import psutil
 from trainer.worker.reset import processes
+
+def sleeps(process):
+    try:
+        return os.getpgid(process.pid) == os.getpgrp() and process.cmdline() == ["sleep", "600"]
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return False
+
 processes.PROCESSES_END_SECONDS = 0.0
 known = processes.started_processes()
 os.system("sleep 600 >/dev/null 2>&1 &")
+while not any(map(sleeps, psutil.process_iter())):
+    time.sleep(0.01)  # it has no command line at first
 print(processes.why_processes_are_left(known))
 print(processes.why_processes_are_left(processes.started_processes()))
 """
