@@ -43,12 +43,6 @@ class Study:
         may_try_again = self.sampler.repeats and not chosen.ends_with_space
         return may_repeat and not may_try_again and not chosen.sampler.is_exhaustive
 
-    def new_distinct_proposals(self) -> DistinctProposals | None:
-        if not self.is_distinct:
-            return None
-        ends_with_space = self.chosen_sampler.ends_with_space
-        return DistinctProposals(self.problem.space, self.seed, ends_with_space=ends_with_space)
-
     @property
     def scored_problem(self) -> Problem:
         """The problem as the sampler sees it, with `curve_score` decided, and no more trials than the search has."""
@@ -78,7 +72,10 @@ class StudyView:
         self._sampler = chosen.sampler
         self.scores_curves = study.scored_problem.curve_score
         self._proposer = study.new_proposer()
-        self._distinct = study.new_distinct_proposals()
+        self._distinct = None
+        if study.is_distinct:
+            space, ends_with_space = study.problem.space, chosen.ends_with_space
+            self._distinct = DistinctProposals(space, study.seed, ends_with_space=ends_with_space)
         self._checked_space = study.problem.space if chosen.name in sampler_plugins().kinds else None
         self.update(history)
 

@@ -43,7 +43,7 @@ class Auto(Sampler):
             reason = "all trials of a population start before any of them ends, and qmc spreads them evenly"
             return ChosenSampler("qmc", Qmc(scramble=True), reason)
         problem = replace(problem, population=False)  # its trials start together, but a model has the earlier ones
-        chosen = _model_for(problem, math.inf if problem.max_trials is None else problem.max_trials, tried)
+        chosen = _model_for(problem, tried)
         if tried is None:
             return chosen
         end = f"the search ends when all {counted(tried, 'configuration')} of the space have been tried"
@@ -67,13 +67,12 @@ def _tried_configurations(problem: Problem) -> int | None:
     return size if size is not None and (is_only_end or size <= most) else None
 
 
-def _model_for(problem: Problem, max_trials: float, tried: int | None) -> ChosenSampler:
+def _model_for(problem: Problem, tried: int | None) -> ChosenSampler:
     choose = _for_one_objective if len(problem.directions) == 1 else _for_several_objectives
-    most = max_trials if tried is None else tried
-    chosen = choose(problem, frozenset(problem.features()), most, _budget_in_words(problem, tried))
-    if tried is None:
-        return _unless_random(chosen, problem, most, "budget")
-    return _unless_random(chosen, replace(problem, max_trials=tried), most, "space")
+    bounded, ending = (problem, "budget") if tried is None else (replace(problem, max_trials=tried), "space")
+    max_trials = math.inf if bounded.max_trials is None else bounded.max_trials
+    chosen = choose(problem, frozenset(problem.features()), max_trials, _budget_in_words(problem, tried))
+    return _unless_random(chosen, bounded, max_trials, ending)
 
 
 def _budget_in_words(problem: Problem, tried: int | None) -> str:

@@ -75,9 +75,8 @@ class SamplerSpec(JsonModel):
     def chosen_for(self, problem: Problem) -> ChosenSampler:
         """The sampler with its options; for `auto` the sampler that it chooses, with the reason."""
         sampler, chosen = self._sampler(), None
-        if self.warm_start or self.repeats:
-            is_warm = problem.warm_started or bool(self.warm_start)
-            problem = replace(problem, warm_started=is_warm, repeats=self.repeats)
+        is_warm = problem.warm_started or bool(self.warm_start)
+        problem = replace(problem, warm_started=is_warm, repeats=self.repeats)
         with suppress(PluginFailed), self._failures():  # the warnings say what it raises
             chosen = sampler.chooses(problem)
         return chosen or ChosenSampler(self.sampler, sampler)
