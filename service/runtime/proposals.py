@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from sqlalchemy.orm import Session
 
 from search.problem import SpaceExhausted
-from service.runtime.caches.cached_study import MAX_STUDIES, CachedStudy, Proposal, current_study
+from service.runtime.caches.cached_study import CachedStudy, Proposal, current_study
 from service.runtime.computation.numeric_libraries import limit_threads
 from service.store.early_stopping.milestones import ReachedMilestone, milestones_changed_after
 from service.store.sql.database import Database
@@ -23,6 +23,7 @@ from trainer.process_log.context import log_context
 
 logger = logging.getLogger(__name__)
 
+MAX_STUDIES = 64
 PATIENCE_SECONDS = 2.0
 """How long a call waits for another one's proposal. It has one of the few threads that all experiments share."""
 CLOSE_SECONDS = 5.0

@@ -22,8 +22,6 @@ from service.store.lookup import experiment_named
 from service.store.sql.process_caches import cache_epoch
 from service.store.tables import ExperimentRow, TrialRow, WarmStartRow
 
-MAX_STUDIES = 64
-
 
 @dataclass(frozen=True)
 class ProposalTarget:
