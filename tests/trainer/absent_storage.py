@@ -1,14 +1,34 @@
 """Trials whose storage is away for a while."""
 
 import io
+import shutil
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import Api, a_spec
-from tests.trainer.conftest import USER_CODE, until
+from service.settings import Settings
+from tests.conftest import Api, a_spec, running
+from tests.trainer.conftest import USER_CODE, another_agent, until
+from tests.trainer.fake_service import PATIENCE_SECONDS
 from tests.trainer.gcs_server import GcsServer
 from tests.trainer.s3_server import S3Server
+
+
+@contextmanager
+def service_and_agent(data_dir: Path, sqlite: Path, storage: str, ray_address: str) -> Iterator[Api]:
+    """A service, on a copy of the empty SQLite database, with an agent that works for it."""
+    url = f"sqlite:///{shutil.copy(sqlite, data_dir / 'paceline.db')}"
+    settings = Settings(data_dir=data_dir, database_url=url, storage=storage, lease_seconds=PATIENCE_SECONDS)
+    settings.prepare_directories()
+    with running(settings) as api, another_agent(str(api.http.base_url), "trainer", ray_address):
+        yield api
+
+
+def shards(bucket: S3Server | GcsServer, folder: str) -> list[str]:
+    """The files of ranks in the folder's checkpoints."""
+    return [name for name in bucket.names() if name.startswith(folder) and "/shard-" in name]
 
 
 def started(api: Api, record: Path, **config: Any) -> tuple[str, str]:

@@ -1,16 +1,20 @@
 """Checkpoints in a bucket of Google Cloud Storage: saved, resumed from, downloaded and deleted."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from service.settings import Settings
-from tests.conftest import Api, running
-from tests.trainer.absent_storage import check_archive_of_step_3, continued_after_absence, ended, started
-from tests.trainer.conftest import another_agent, until
-from tests.trainer.fake_service import PATIENCE_SECONDS
+from tests.conftest import Api
+from tests.trainer.absent_storage import (
+    check_archive_of_step_3,
+    continued_after_absence,
+    ended,
+    service_and_agent,
+    shards,
+    started,
+)
+from tests.trainer.conftest import until
 from tests.trainer.gcs_server import RETRY_LIMIT_SECONDS, GcsServer
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -18,21 +22,16 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 @pytest.fixture
 def api(
-    request: pytest.FixtureRequest, tmp_path: Path, sqlite: Path, ray_address: str, google_bucket: GcsServer
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    sqlite: Path,
+    ray_address: str,
+    google_bucket: GcsServer,
 ) -> Iterator[Api]:
     """A service with an agent that works for it; the parameter is how many seconds pyarrow repeats a refused call."""
-    data_dir = tmp_path / "service"
-    data_dir.mkdir()
-    url = f"sqlite:///{shutil.copy(sqlite, data_dir / 'paceline.db')}"
-    storage = google_bucket.storage_with(request.param)
-    settings = Settings(data_dir=data_dir, database_url=url, storage=storage, lease_seconds=PATIENCE_SECONDS)
-    settings.prepare_directories()
-    with running(settings) as api, another_agent(str(api.http.base_url), "trainer", ray_address):
+    data_dir, storage = tmp_path_factory.mktemp("service"), google_bucket.storage_with(request.param)
+    with service_and_agent(data_dir, sqlite, storage, ray_address) as api:
         yield api
-
-
-def shards(gcs: GcsServer, folder: str) -> list[str]:
-    return [name for name in gcs.names() if name.startswith(folder) and "/shard-" in name]
 
 
 # On a busy machine, even the first answer may take more than the few seconds in which an absence is noticed.

@@ -2,18 +2,22 @@
 
 import contextlib
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from service.settings import Settings
-from tests.conftest import Api, running
-from tests.trainer.absent_storage import check_archive_of_step_3, continued_after_absence, ended, started
-from tests.trainer.conftest import another_agent, until
-from tests.trainer.fake_service import PATIENCE_SECONDS
+from tests.conftest import Api
+from tests.trainer.absent_storage import (
+    check_archive_of_step_3,
+    continued_after_absence,
+    ended,
+    service_and_agent,
+    shards,
+    started,
+)
+from tests.trainer.conftest import until
 from tests.trainer.s3_server import S3Server
 from trainer.agent.slot_pool.slot_pool import IDLE_SLOT_SECONDS
 
@@ -26,16 +30,8 @@ LAST_CALLS = 25
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory, sqlite: Path, ray_address: str, bucket: S3Server) -> Iterator[Api]:
     """A service with an agent that works for it: one for both tests, because an agent's start is slow."""
-    data_dir = tmp_path_factory.mktemp("service")
-    url = f"sqlite:///{shutil.copy(sqlite, data_dir / 'paceline.db')}"
-    settings = Settings(data_dir=data_dir, database_url=url, storage=bucket.storage, lease_seconds=PATIENCE_SECONDS)
-    settings.prepare_directories()
-    with running(settings) as api, another_agent(str(api.http.base_url), "trainer", ray_address):
+    with service_and_agent(tmp_path_factory.mktemp("service"), sqlite, bucket.storage, ray_address) as api:
         yield api
-
-
-def shards(s3: S3Server, folder: str) -> list[str]:
-    return [name for name in s3.names() if name.startswith(folder) and "/shard-" in name]
 
 
 def wait_for_newest_only(s3: S3Server, folder: str, newest: str) -> None:
